@@ -14,13 +14,11 @@
 //! ([`max_size`]). Contents that do not fit the caller moves to a block: read, [`clear`] or
 //! [`dir_drop`], then write as any file.
 //!
-//! Functions change only `node.raw`, which the caller writes; they take its handle to show that
-//! there is a transaction for that.
+//! Functions change only `node.raw`, which the caller writes in the transaction of its operation.
 
 #[cfg(test)]
 mod tests;
 
-use extol_jbd2::Handle;
 use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::xattr::{self as format, XattrEntry, index};
 use extol_ondisk::{FileType, Incompat, InodeFlags, InodeNr, dirent};
@@ -31,9 +29,6 @@ use crate::map;
 use crate::node::Node;
 use crate::volume::Volume;
 use crate::xattr;
-
-/// Credits for any change, the inode not included.
-pub(crate) const CREDITS: u32 = 0;
 
 /// Name of the attribute, in name space [`index::SYSTEM`].
 const DATA: &[u8] = b"data";
@@ -92,7 +87,7 @@ pub(crate) fn max_size(vol: &Volume, node: &Node) -> usize {
 
 /// Contents of a file or symbolic link: as many bytes as there are, at most its size. (What a
 /// larger size covers beyond them reads as zeros: old kernels let inline files grow by truncate.)
-pub(crate) fn read(_vol: &Volume, node: &Node) -> Result<Vec<u8>> {
+pub(crate) fn read(node: &Node) -> Result<Vec<u8>> {
     let mut all = node.raw.i_block.to_vec();
     all.extend(second(node)?);
     all.truncate(usize::try_from(node.raw.size).unwrap_or(usize::MAX));
@@ -101,7 +96,7 @@ pub(crate) fn read(_vol: &Volume, node: &Node) -> Result<Vec<u8>> {
 
 /// Makes `data` the contents of a file that has no blocks, inside the inode; false, and nothing
 /// changed, if it does not fit. The size is the caller's to set.
-pub(crate) fn write(vol: &Volume, _h: &mut Handle, node: &mut Node, data: &[u8]) -> Result<bool> {
+pub(crate) fn write(vol: &Volume, node: &mut Node, data: &[u8]) -> Result<bool> {
     if data.len() > max_size(vol, node) {
         return Ok(false);
     }
@@ -121,7 +116,7 @@ pub(crate) fn write(vol: &Volume, _h: &mut Handle, node: &mut Node, data: &[u8])
 
 /// Takes the contents out of the inode and leaves it without contents and without a map. The size
 /// stays.
-pub(crate) fn clear(_vol: &Volume, _h: &mut Handle, node: &mut Node) -> Result<()> {
+pub(crate) fn clear(node: &mut Node) -> Result<()> {
     let (others, _) = split(node)?;
     xattr::put_body(node, &others);
     node.raw.i_block = [0; I_BLOCK_LEN];
@@ -225,30 +220,20 @@ pub(crate) fn checked_parent(vol: &Volume, dir: &Node) -> Result<InodeNr> {
 
 /// All entries, checked.
 pub(crate) fn dir_entries(vol: &Volume, dir: &Node) -> Result<InlineDir> {
-    let chains = Chains::load(dir)?;
     let parent = checked_parent(vol, dir)?;
-    let mut entries = Vec::new();
-    for entry in dirent::iter(&chains.first).chain(dirent::iter(&chains.second)) {
-        let entry = entry.map_err(bad_chain(dir))?;
-        if !entry.is_used() {
-            continue;
-        }
-        if !vol.geo.is_valid_inode(entry.ino)
-            || !dirent::is_legal_name(entry.name)
-            || entry.is_dot()
-        {
-            return Err(corrupt(dir, "directory entry with an impossible name or inode"));
-        }
-        let kind = match entry.file_type {
-            Some(kind) => kind,
-            None => vol
-                .read_inode(entry.ino)?
-                .kind()
-                .ok_or_else(|| corrupt(dir, "entry for no file"))?,
-        };
-        entries.push(InlineEntry { ino: entry.ino, kind, name: entry.name.to_vec() });
+    let (listed, problem) = list_entries(vol, dir)?;
+    if let Some(problem) = problem {
+        return Err(problem);
     }
-    Ok(InlineDir { parent, entries })
+    let entries = listed.into_iter().map(|Listed { ino, kind, name }| {
+        let kind = match kind {
+            Some(kind) => Some(kind),
+            None => vol.read_inode(ino)?.kind(),
+        };
+        let kind = kind.ok_or_else(|| corrupt(dir, "entry for no file"))?;
+        Ok(InlineEntry { ino, kind, name })
+    });
+    Ok(InlineDir { parent, entries: entries.collect::<Result<_>>()? })
 }
 
 /// An entry for a listing.
@@ -282,11 +267,8 @@ pub(crate) fn list_entries(vol: &Volume, dir: &Node) -> Result<(Vec<Listed>, Opt
             problem.get_or_insert(corrupt(dir, "directory entry with an impossible name or inode"));
         }
         if nameable {
-            entries.push(Listed {
-                ino: entry.ino,
-                kind: entry.file_type,
-                name: entry.name.to_vec(),
-            });
+            let name = entry.name.to_vec();
+            entries.push(Listed { ino: entry.ino, kind: entry.file_type, name });
         }
     }
     Ok((entries, problem))
@@ -294,19 +276,14 @@ pub(crate) fn list_entries(vol: &Volume, dir: &Node) -> Result<(Vec<Listed>, Opt
 
 /// Makes an inode without contents an empty directory. `NoSpace` if the inode has no room for the
 /// attribute ([`max_size`] is 0).
-pub(crate) fn dir_init(
-    _vol: &Volume,
-    _h: &mut Handle,
-    dir: &mut Node,
-    parent: InodeNr,
-) -> Result<()> {
+pub(crate) fn dir_init(dir: &mut Node, parent: InodeNr) -> Result<()> {
     let (others, _) = split(dir)?;
     let mut chains = Chains { others, first: [0; I_BLOCK_LEN - PARENT_LEN], second: Vec::new() };
     dirent::init_area(&mut chains.first);
     if !chains.store(dir) {
         return Err(FsError::NoSpace);
     }
-    dir.raw.i_block[..PARENT_LEN].copy_from_slice(&parent.0.to_le_bytes());
+    dir_set_dotdot(dir, parent);
     dir.raw.flags.insert(InodeFlags::INLINE_DATA);
     dir.raw.flags.remove(InodeFlags::EXTENTS);
     Ok(())
@@ -316,7 +293,6 @@ pub(crate) fn dir_init(
 /// is new.
 pub(crate) fn dir_add(
     vol: &Volume,
-    _h: &mut Handle,
     dir: &mut Node,
     name: &[u8],
     ino: InodeNr,
@@ -333,58 +309,47 @@ pub(crate) fn dir_add(
 }
 
 /// Removes an entry and gives the inode it led to. [`FsError::NotFound`] if it is not there.
-pub(crate) fn dir_remove(
-    _vol: &Volume,
-    _h: &mut Handle,
-    dir: &mut Node,
-    name: &[u8],
-) -> Result<InodeNr> {
-    let mut chains = Chains::load(dir)?;
-    let bad = bad_chain(dir);
-    let removed = match dirent::remove(&mut chains.first, name).map_err(&bad)? {
-        Some(ino) => Some(ino),
-        None => dirent::remove(&mut chains.second, name).map_err(&bad)?,
-    };
-    let ino = removed.ok_or(FsError::NotFound)?;
-    if chains.store(dir) { Ok(ino) } else { Err(corrupt(dir, "inline contents do not fit")) }
+pub(crate) fn dir_remove(dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
+    change_entry(dir, |chain| dirent::remove(chain, name))
 }
 
 /// Lets a name lead to another inode and gives the one it led to. [`FsError::NotFound`] if it is
 /// not there.
 pub(crate) fn dir_replace(
     vol: &Volume,
-    _h: &mut Handle,
     dir: &mut Node,
     name: &[u8],
     ino: InodeNr,
     kind: FileType,
 ) -> Result<InodeNr> {
-    let mut chains = Chains::load(dir)?;
     let kind = stored_type(vol, kind);
+    change_entry(dir, |chain| dirent::replace(chain, name, ino, kind))
+}
+
+/// Changes an entry in the chain that has it; `change` gives the inode it led to.
+fn change_entry(
+    dir: &mut Node,
+    change: impl Fn(&mut [u8]) -> extol_ondisk::Result<Option<InodeNr>>,
+) -> Result<InodeNr> {
+    let mut chains = Chains::load(dir)?;
     let bad = bad_chain(dir);
-    let old = match dirent::replace(&mut chains.first, name, ino, kind).map_err(&bad)? {
+    let old = match change(&mut chains.first).map_err(&bad)? {
         Some(old) => Some(old),
-        None => dirent::replace(&mut chains.second, name, ino, kind).map_err(&bad)?,
+        None => change(&mut chains.second).map_err(&bad)?,
     };
     let old = old.ok_or(FsError::NotFound)?;
     if chains.store(dir) { Ok(old) } else { Err(corrupt(dir, "inline contents do not fit")) }
 }
 
 /// Lets `..` lead to another directory.
-pub(crate) fn dir_set_dotdot(
-    _vol: &Volume,
-    _h: &mut Handle,
-    dir: &mut Node,
-    parent: InodeNr,
-) -> Result<()> {
+pub(crate) fn dir_set_dotdot(dir: &mut Node, parent: InodeNr) {
     dir.raw.i_block[..PARENT_LEN].copy_from_slice(&parent.0.to_le_bytes());
-    Ok(())
 }
 
 /// Takes the entries out of the inode. An empty file with an empty map stays, which is to become a
 /// directory with blocks.
-pub(crate) fn dir_drop(vol: &Volume, h: &mut Handle, dir: &mut Node) -> Result<()> {
-    clear(vol, h, dir)?;
+pub(crate) fn dir_drop(vol: &Volume, dir: &mut Node) -> Result<()> {
+    clear(dir)?;
     map::init(&vol.geo, &mut dir.raw);
     dir.raw.size = 0;
     Ok(())

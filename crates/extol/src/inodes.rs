@@ -76,14 +76,14 @@ struct Shard {
 }
 
 impl Shard {
-    fn make_room(&mut self, capacity: usize, vol: &Volume) {
+    fn make_room(&mut self, capacity: usize) {
         let mut steps = CLOCK_STEPS;
         while self.cells.len() >= capacity && steps > 0 {
             steps -= 1;
             let Some(ino) = self.clock.pop_front() else { return };
             let Some(cell) = self.cells.get(&ino) else { continue };
             let busy = Arc::strong_count(cell) > 1 || cell.recent.swap(false, Ordering::Relaxed);
-            if busy || !Self::evict(cell, vol) {
+            if busy || !Self::evict(cell) {
                 self.clock.push_back(ino);
             } else {
                 self.cells.remove(&ino);
@@ -91,19 +91,19 @@ impl Shard {
         }
     }
 
-    fn evict(cell: &Cell, vol: &Volume) -> bool {
+    fn evict(cell: &Cell) -> bool {
         let Some(mut state) = cell.state.try_write() else { return false };
         let Some(s) = &mut *state else { return true };
         let deferred = s.deferred.as_ref().is_some_and(|deferred| !deferred.is_written());
         if !s.pages.is_empty() || s.node.raw.links == 0 || s.lazy_times || deferred {
             return false;
         }
-        vol.alloc.release(&mut s.window);
+        s.window.empty();
         true
     }
 
-    fn insert(&mut self, cell: &Arc<Cell>, capacity: usize, vol: &Volume) {
-        self.make_room(capacity, vol);
+    fn insert(&mut self, cell: &Arc<Cell>, capacity: usize) {
+        self.make_room(capacity);
         self.clock.push_back(cell.ino);
         self.cells.insert(cell.ino, Arc::clone(cell));
         if self.clock.len() > 2 * self.cells.len() + 64 {
@@ -160,7 +160,7 @@ impl InodeTable {
         }
         let cell = Arc::new(Cell::empty(ino));
         let mut state = cell.state.write();
-        shard.insert(&cell, self.capacity, vol);
+        shard.insert(&cell, self.capacity);
         drop(shard);
         match vol.read_inode(InodeNr(ino)) {
             Ok(raw) => {
@@ -204,10 +204,10 @@ impl InodeTable {
     }
 
     /// A cell for an inode that was just created; replaces a dead one of the same number.
-    pub fn insert(&self, vol: &Volume, state: InodeState) -> Arc<Cell> {
+    pub fn insert(&self, state: InodeState) -> Arc<Cell> {
         self.note_flags(state.node.raw.flags);
         let cell = Arc::new(Cell::loaded(state));
-        self.shard(cell.ino).lock().insert(&cell, self.capacity, vol);
+        self.shard(cell.ino).lock().insert(&cell, self.capacity);
         cell
     }
 

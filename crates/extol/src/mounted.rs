@@ -19,8 +19,9 @@ use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Ti
 
 use crate::alloc::SuperCell;
 use crate::data::cache::DataCache;
+use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
-use crate::data::writeback::DirtyIndex;
+use crate::dir;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::error_state::record::ErrorState;
@@ -32,7 +33,7 @@ use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::runtime_options::RuntimeOptions;
-use crate::services::lazy_init::LazyInit;
+use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
 use crate::volume::Volume;
 
@@ -243,6 +244,18 @@ impl MountedFs {
         self.vol.journal.start(credits.min(self.vol.journal.max_credits())).map_err(error::journal)
     }
 
+    /// Does `work` in a handle of its own.
+    pub fn transact<T>(
+        &self,
+        credits: u32,
+        work: impl FnOnce(&mut Handle) -> Result<T>,
+    ) -> Result<T> {
+        let mut h = self.start(credits)?;
+        let done = work(&mut h)?;
+        h.stop().map_err(error::journal)?;
+        Ok(done)
+    }
+
     /// Attributes of an inode.
     pub fn attr(&self, st: &InodeState) -> Attr {
         let raw = &st.node.raw;
@@ -288,16 +301,7 @@ impl MountedFs {
 
 /// From the on-disk kind.
 pub(crate) fn kind_of(kind: Option<extol_ondisk::FileType>) -> FileKind {
-    use extol_ondisk::FileType as T;
-    match kind {
-        Some(T::Directory) => FileKind::Directory,
-        Some(T::Symlink) => FileKind::Symlink,
-        Some(T::CharDevice) => FileKind::CharDevice,
-        Some(T::BlockDevice) => FileKind::BlockDevice,
-        Some(T::Fifo) => FileKind::Fifo,
-        Some(T::Socket) => FileKind::Socket,
-        Some(T::Regular) | None => FileKind::Regular,
-    }
+    dir::kind_of(kind).unwrap_or(FileKind::Regular)
 }
 
 /// From an inode's time.

@@ -2,13 +2,15 @@
 //!
 //! It knows nothing of mount state or of inodes in memory: those are in `mounted`, one layer above.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use extol_block::{BlockNr, SharedDevice};
 use extol_jbd2::{Buf, Handle, Journal};
-use extol_ondisk::{Geometry, Inode, InodeNr};
+use extol_ondisk::{Geometry, Inode, InodeNr, OnDiskError};
 use extol_vfs::{FsError, Result};
+use smallvec::SmallVec;
 
 use crate::alloc::Allocator;
 use crate::dir::DentryCache;
@@ -26,7 +28,7 @@ pub(crate) struct Volume {
     /// Sizes and places that never change.
     pub geo: Geometry,
     /// Free space.
-    pub alloc: Allocator,
+    pub alloc: Arc<Allocator>,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
     /// The dentry cache.
@@ -35,31 +37,14 @@ pub(crate) struct Volume {
     pub dirs_damaged: AtomicBool,
 }
 
-/// A slot of the inode table before a change. (The usual sizes need no allocation.)
-struct Before {
-    short: [u8; 256],
-    long: Vec<u8>,
-    len: usize,
-}
-
-impl Before {
-    fn of(slot: &[u8]) -> Self {
-        let mut before = Self { short: [0; 256], long: Vec::new(), len: slot.len() };
-        match before.short.get_mut(..slot.len()) {
-            Some(part) => part.copy_from_slice(slot),
-            None => before.long = slot.to_vec(),
-        }
-        before
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.short.get(..self.len).unwrap_or(&self.long)
-    }
-}
-
 impl Volume {
     /// A volume of these parts, with empty caches.
-    pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
+    pub fn new(
+        dev: SharedDevice,
+        journal: Arc<Journal>,
+        geo: Geometry,
+        alloc: Arc<Allocator>,
+    ) -> Self {
         let (sharing, dentries) = (Sharing::default(), DentryCache::default());
         Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
     }
@@ -102,21 +87,7 @@ impl Volume {
         inode: &Inode,
         how: Change,
     ) -> Result<()> {
-        let (buf, at) = self.inode_buf(ino)?;
-        let size = usize::from(self.geo.inode_size);
-        let watched = eligibility::is_watched(h, ino, &self.geo);
-        let written = h
-            .modify(&buf, |bytes| {
-                let slot = bytes.get_mut(at..at + size)?;
-                let before = watched.then(|| Before::of(slot));
-                inode.encode_into(slot, ino, &self.geo);
-                before.map(|before| eligibility::assess(before.bytes(), inode, slot, how))
-            })
-            .map_err(error::journal)?;
-        if let Some(written) = written {
-            eligibility::note_inode(self, h, ino, written);
-        }
-        Ok(())
+        self.change_slot(h, ino, how, |_| Ok(Cow::Borrowed(inode)))
     }
 
     /// Changes an inode in its slot without its lock (one credit). Only for fields that the holder
@@ -127,21 +98,35 @@ impl Volume {
         ino: InodeNr,
         f: impl FnOnce(&mut Inode),
     ) -> Result<()> {
+        self.change_slot(h, ino, Change::default(), |slot| {
+            let mut inode = Inode::decode(slot, ino, &self.geo)?;
+            f(&mut inode);
+            Ok(Cow::Owned(inode))
+        })
+    }
+
+    /// Puts the inode that `new` makes of a slot into it.
+    fn change_slot<'a>(
+        &self,
+        h: &mut Handle,
+        ino: InodeNr,
+        how: Change,
+        new: impl FnOnce(&[u8]) -> std::result::Result<Cow<'a, Inode>, OnDiskError>,
+    ) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         let size = usize::from(self.geo.inode_size);
         let watched = eligibility::is_watched(h, ino, &self.geo);
         let written = h
             .modify(&buf, |bytes| {
                 let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(None) };
-                let before = watched.then(|| Before::of(slot));
-                let mut inode = Inode::decode(slot, ino, &self.geo)?;
-                f(&mut inode);
+                // (Inodes of the usual sizes need no allocation.)
+                let before = watched.then(|| SmallVec::<[u8; 256]>::from_slice(slot));
+                let inode = new(slot)?;
                 inode.encode_into(slot, ino, &self.geo);
-                let change = Change::default();
-                Ok(before.map(|before| eligibility::assess(before.bytes(), &inode, slot, change)))
+                Ok(before.map(|before| eligibility::assess(&before, &inode, slot, how)))
             })
             .map_err(error::journal)?
-            .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
+            .map_err(|e: OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
         if let Some(written) = written {
             eligibility::note_inode(self, h, ino, written);
         }

@@ -12,14 +12,14 @@ use super::bits::{self, Span};
 use super::group::Group;
 use super::pick::{self, Answer, Ask, Groups};
 use super::window::Window;
-use super::{Run, Shared};
+use super::{Allocator, Run};
 use crate::error;
 
 /// How often windows are emptied before a request fails. Other files may fill theirs meanwhile, but
 /// not on a nearly full volume.
 const PRESSURE_ROUNDS: u32 = 8;
 
-impl Groups for Shared {
+impl Groups for Allocator {
     fn count(&self) -> u32 {
         self.geo.groups
     }
@@ -62,8 +62,14 @@ impl Groups for Shared {
     }
 }
 
-impl Shared {
-    pub(super) fn take(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
+impl Allocator {
+    /// Takes `min..=want` neighbouring free blocks of one group in memory, best at or near `goal`.
+    /// Only memory changes: [`commit_take`](Self::commit_take) or [`give_back`](Self::give_back)
+    /// must follow.
+    ///
+    /// `NoSpace` if there is no such run; if [`pending_free`](Self::pending_free) is not 0, a
+    /// commit may help.
+    pub fn take(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
         let want = want.clamp(1, self.geo.blocks_per_group);
         let min = min.clamp(1, want);
         if let Some(run) = self.search(goal, want, min) {
@@ -122,7 +128,7 @@ impl Shared {
         Some(self.run_of(GroupNr(group), span))
     }
 
-    fn run_of(&self, group: GroupNr, span: Span) -> Run {
+    pub(super) fn run_of(&self, group: GroupNr, span: Span) -> Run {
         Run { start: self.geo.group_first_block(group).plus(u64::from(span.start)), len: span.len }
     }
 
@@ -138,7 +144,9 @@ impl Shared {
         free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks / 64)
     }
 
-    pub(super) fn take_for(
+    /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes
+    /// ahead if it grows.
+    pub fn take_for(
         self: &Arc<Self>,
         window: &mut Window,
         goal: BlockNr,
@@ -158,9 +166,9 @@ impl Shared {
         Ok(piece)
     }
 
-    /// For a first piece in the middle of a file: `want` blocks with `front` free blocks before
-    /// them, which stay free.
-    pub(super) fn take_behind(
+    /// As that, for a first piece behind `front` missing blocks of the file, which stay free for
+    /// them. `None` if there is no such place.
+    pub fn take_behind(
         self: &Arc<Self>,
         window: &mut Window,
         goal: BlockNr,
@@ -183,7 +191,8 @@ impl Shared {
         pieces.next().filter(|(_, span)| span.len == run.len)
     }
 
-    pub(super) fn give_back(&self, run: Run) {
+    /// Undoes a take.
+    pub fn give_back(&self, run: Run) {
         let Some((nr, span)) = self.in_one_group(run) else {
             debug_assert!(false, "{run:?} was never taken");
             return;
@@ -202,7 +211,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn commit_take(&self, h: &mut Handle, run: Run, reserved: u64) -> Result<()> {
+    pub(super) fn mark_used(&self, h: &mut Handle, run: Run, reserved: u64) -> Result<()> {
         let (nr, span) = self.in_one_group(run).ok_or(FsError::Invalid("run crosses a group"))?;
         let group = self.group(nr)?;
         let mut state = group.lock();
@@ -237,7 +246,12 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn free(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<()> {
+    /// Frees blocks on disk; they are handed out again when this transaction is durable. 2 credits
+    /// per group touched ([`free_credits`](Self::free_credits)). Metadata blocks: `h.forget` them
+    /// first.
+    ///
+    /// `Corrupt` if a block is outside the volume, fixed metadata, or free already.
+    pub fn free(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<()> {
         if !self.geo.is_valid_range(run.start, u64::from(run.len)) {
             let what = format!("freeing {} blocks that are not on the volume", run.len);
             return Err(FsError::corrupt(what).at_block(run.start.0));
@@ -341,7 +355,7 @@ impl Shared {
 
     /// Where the blocks of an inode should begin: its group. In flexible groups of 4 and more the
     /// first group is left to directories and other metadata, as Linux does.
-    pub(super) fn inode_goal(&self, ino: InodeNr, is_data: bool) -> BlockNr {
+    pub(super) fn goal_of(&self, ino: InodeNr, is_data: bool) -> BlockNr {
         let (mut group, _) = self.geo.group_of_inode(ino);
         let flex = self.geo.groups_per_flex();
         if flex >= 4 {

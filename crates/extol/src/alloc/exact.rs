@@ -13,49 +13,29 @@ use extol_vfs::{FsError, Result};
 
 use super::bits::{self, Span};
 use super::group::State;
-use super::{Allocator, Run, Shared};
+use super::{Allocator, Run};
 use crate::error;
 
 impl Allocator {
-    /// Takes, in memory, the free blocks of `run`. Returns them as runs.
-    pub fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
-        self.shared.claim_free(run)
-    }
-
     /// Marks blocks that [`claim_free`](Self::claim_free) took as used on disk.
     pub fn commit_claimed(&self, h: &mut Handle, run: Run) -> Result<()> {
-        for (nr, span) in bits::split(&self.shared.geo, run.start, u64::from(run.len)) {
-            let start = self.shared.geo.group_first_block(nr).plus(u64::from(span.start));
-            self.shared.commit_take(h, Run { start, len: span.len }, 0)?;
+        for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
+            self.commit_take(h, self.run_of(nr, span))?;
         }
         Ok(())
     }
 
     /// True if the inode is marked as used on disk.
     pub fn is_inode_used(&self, ino: InodeNr) -> Result<bool> {
-        let (nr, bit) = self.shared.geo.group_of_inode(ino);
-        let group = self.shared.group(nr)?;
+        let (nr, bit) = self.geo.group_of_inode(ino);
+        let group = self.group(nr)?;
         let mut state = group.lock();
-        self.shared.load_inodes(group, &mut state)?;
+        self.load_inodes(group, &mut state)?;
         Ok(state.inodes.as_ref().is_some_and(|map| map.busy.test(bit)))
     }
 
-    /// Marks an inode as used on disk (`was_dir` is `None`), or changes the directory count for a
-    /// used one. Returns the inodes in front of it whose slots become part of the used table and
-    /// may hold arbitrary bytes.
-    pub fn mark_inode(
-        &self,
-        h: &mut Handle,
-        ino: InodeNr,
-        was_dir: Option<bool>,
-        is_dir: bool,
-    ) -> Result<std::ops::Range<u32>> {
-        self.shared.mark_inode(h, ino, was_dir, is_dir)
-    }
-}
-
-impl Shared {
-    fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
+    /// Takes, in memory, the free blocks of `run`. Returns them as runs.
+    pub fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
         let mut claimed = Vec::new();
         for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
             let group = self.group(nr)?;
@@ -65,15 +45,17 @@ impl Shared {
             let mut at = span.start;
             while let Some(free) = map.busy.next_run(at, span.end()) {
                 group.mark_taken(map, free);
-                let start = self.geo.group_first_block(nr).plus(u64::from(free.start));
-                claimed.push(Run { start, len: free.len });
+                claimed.push(self.run_of(nr, free));
                 at = free.end();
             }
         }
         Ok(claimed)
     }
 
-    fn mark_inode(
+    /// Marks an inode as used on disk (`was_dir` is `None`), or changes the directory count for a
+    /// used one. Returns the inodes in front of it whose slots become part of the used table and
+    /// may hold arbitrary bytes.
+    pub fn mark_inode(
         &self,
         h: &mut Handle,
         ino: InodeNr,

@@ -15,7 +15,7 @@
 //! Invariants
 //! - AL-1: a sound inode with links on disk is never handed out. A group whose bitmap says
 //!   otherwise is skipped from then on, and the creation fails with nothing changed
-//!   (`Shared::refuse_used`). Slots never written may hold any bytes and are not checked
+//!   (`Allocator::refuse_used`). Slots never written may hold any bytes and are not checked
 //!   ([`Claim::known_slot`]).
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use extol_jbd2::{Handle, Tid};
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, Inode, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::Shared;
+use super::Allocator;
 use super::bits::Span;
 use super::group::{Group, InodeMap, State};
 use super::orlov::{self, Summary, Units, View};
@@ -45,7 +45,7 @@ struct Claim {
     known_slot: bool,
 }
 
-impl View for Shared {
+impl View for Allocator {
     fn summary(&self, group: u32) -> Summary {
         self.group(GroupNr(group)).map_or_else(
             |_| Summary::default(),
@@ -80,13 +80,16 @@ impl View for Shared {
     }
 }
 
-impl Shared {
+impl Allocator {
     fn units(&self) -> Units {
         let geo = &self.geo;
         Units::new(geo.groups, geo.groups_per_flex(), geo.inodes_per_group, geo.blocks_per_group)
     }
 
-    pub(super) fn alloc_inode(
+    /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is
+    /// the root or has the TOPDIR flag. Costs [`ALLOC_INODE_CREDITS`](Self::ALLOC_INODE_CREDITS).
+    /// Its slot in the inode table may hold any bytes: all of it is to be written.
+    pub fn alloc_inode(
         self: &Arc<Self>,
         h: &mut Handle,
         parent: InodeNr,
@@ -128,8 +131,9 @@ impl Shared {
         Ok(inode.is_ok_and(|inode| inode.dtime == 0 && inode.kind().is_some()))
     }
 
-    /// Undoes the allocation of a used inode, and skips its group from now on. Returns the error.
-    pub(super) fn refuse_used(
+    /// Undoes [`alloc_inode`](Self::alloc_inode) in the same handle: the inode is in use. Its group
+    /// is skipped from now on. Returns the error.
+    pub fn refuse_used(
         self: &Arc<Self>,
         h: &mut Handle,
         ino: InodeNr,
@@ -316,12 +320,8 @@ impl Shared {
         std::iter::successors(map.busy.next_zero(map.first_free), next).find(free)
     }
 
-    pub(super) fn free_inode(
-        self: &Arc<Self>,
-        h: &mut Handle,
-        ino: InodeNr,
-        was_dir: bool,
-    ) -> Result<()> {
+    /// Frees an inode. Costs [`FREE_INODE_CREDITS`](Self::FREE_INODE_CREDITS).
+    pub fn free_inode(self: &Arc<Self>, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
         let bad = |what: &str| FsError::corrupt(what).in_inode(u64::from(ino.0));
         if !self.geo.is_valid_inode(ino) || ino < self.geo.first_ino {
             return Err(bad("freeing an inode that is reserved or does not exist"));
@@ -405,8 +405,9 @@ impl Shared {
         self.space.inodes_settled(total);
     }
 
+    /// True if the inode is marked as used on disk.
     #[cfg(test)]
-    pub(super) fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
+    pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
         if !self.geo.is_valid_inode(ino) {
             return Ok(false);
         }

@@ -19,15 +19,15 @@
 //!
 //! Invariants
 //! - IT-1: a used inode is never zeroed. The boundary comes from the descriptor and is believed
-//!   only if the inode bitmap has no bit behind it ([`Shared::begin_itable`]); it cannot move while
-//!   [`Unused`] lives, since `Shared::claim_inode` skips the group.
+//!   only if the inode bitmap has no bit behind it ([`Allocator::begin_itable`]); it cannot move while
+//!   [`Unused`] lives, since `Allocator::claim_inode` skips the group.
 //! - IT-2: no creation waits for the zeroing of a group if another group has free inodes, and none
-//!   fails because of it (`Shared::alloc_inode`).
+//!   fails because of it (`Allocator::alloc_inode`).
 //! - IT-3: zeroing needs no handle and holds no lock, so a creation that waits with a handle open
 //!   waits only for the device.
 //! - IT-4: only blocks without a busy inode are read ahead, under the group's lock: no inode in
 //!   them is handed out meanwhile, and a freed one is busy until the freeing is durable, so their
-//!   bytes do not change ([`Shared::unread`]).
+//!   bytes do not change ([`Allocator::unread`]).
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;
@@ -36,7 +36,7 @@ use extol_sync::Condvar;
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
-use super::Shared;
+use super::Allocator;
 use super::bits::Span;
 use super::group::InodeMap;
 
@@ -93,7 +93,7 @@ impl Gate {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Unused<'a> {
-    shared: &'a Shared,
+    shared: &'a Allocator,
     group: GroupNr,
     /// The first block.
     pub start: BlockNr,
@@ -110,8 +110,13 @@ impl Drop for Unused<'_> {
     }
 }
 
-impl Shared {
-    pub(super) fn begin_itable(&self, nr: GroupNr) -> Result<Option<Unused<'_>>> {
+impl Allocator {
+    /// The part of a group's inode table that never held an inode, if it was not zeroed yet. Until
+    /// the result is dropped no inode of the group is handed out, so the caller may zero those
+    /// blocks. One group at a time.
+    ///
+    /// `Corrupt` if descriptor and inode bitmap do not fit together: then nothing may be zeroed.
+    pub fn begin_itable(&self, nr: GroupNr) -> Result<Option<Unused<'_>>> {
         let group = self.group(nr)?;
         let mut state = group.lock();
         let desc = *state.desc()?;
@@ -182,7 +187,9 @@ impl Shared {
         map.busy.all_clear(Span { start: index.saturating_mul(per_block), len: per_block })
     }
 
-    pub(super) fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {
+    /// Notes in the descriptor that the group's inode table was zeroed (1 credit). The zeroes must
+    /// be durable before the handle's transaction is.
+    pub fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {
         let group = self.group(nr)?;
         let mut state = group.lock();
         let mut desc = *state.desc()?;

@@ -17,12 +17,12 @@ use extol_jbd2::{Buf, Handle};
 use extol_ondisk::{GroupDesc, GroupFlags, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::Shared;
+use super::Allocator;
 use super::bits::{Bits, Span};
 use super::group::{BlockMap, Group, Home, InodeMap, State};
 use crate::error;
 
-impl Shared {
+impl Allocator {
     /// True if the flag is set and the volume has the feature.
     pub(super) fn is_uninit(&self, desc: &GroupDesc, flag: GroupFlags) -> bool {
         self.geo.has_gdt_csum() && desc.flags.contains(flag)

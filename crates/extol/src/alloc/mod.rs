@@ -70,11 +70,11 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use itable::Unused;
 pub(crate) use options::{AllocOptions, Report};
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use synced::Piece;
+pub(crate) use table::desc_runs;
 pub(crate) use window::Window;
 pub(crate) use zeroed::write_zeros;
 
@@ -111,15 +111,9 @@ impl Run {
 /// Bitmaps in memory take no more than this, whatever [`AllocOptions::resident_groups`] says.
 const RESIDENT_BYTES: usize = 8 << 20;
 
-/// The allocator of an open volume.
+/// The allocator of an open volume. Commit callbacks and windows hold a weak reference.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    shared: Arc<Shared>,
-}
-
-/// State shared with commit callbacks and windows.
-#[derive(Debug)]
-pub(crate) struct Shared {
     journal: Arc<Journal>,
     geo: Geometry,
     opts: AllocOptions,
@@ -146,26 +140,13 @@ impl Allocator {
     pub const FREE_INODE_CREDITS: u32 = 2;
 
     /// Opens the allocator. Reads no bitmap, and descriptors only if the superblock's counters
-    /// cannot be trusted.
+    /// cannot be trusted. A volume with clusters can only be read (`mount::features`).
     pub fn open(
         journal: Arc<Journal>,
         geo: &Geometry,
         sb: &Superblock,
         opts: AllocOptions,
-    ) -> Result<Self> {
-        if geo.cluster_ratio != 1 {
-            return Err(FsError::NotSupported("allocation in clusters (bigalloc)"));
-        }
-        Self::read_only(journal, geo, sb, opts)
-    }
-
-    /// As [`open`](Self::open), for a volume that is only read: clusters do not matter then.
-    pub fn read_only(
-        journal: Arc<Journal>,
-        geo: &Geometry,
-        sb: &Superblock,
-        opts: AllocOptions,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let plausible = sb.free_blocks_count <= geo.blocks && sb.free_inodes_count <= geo.inodes;
         let (blocks, inodes) = if opts.trust_counters && plausible {
             (sb.free_blocks_count, u64::from(sb.free_inodes_count))
@@ -173,7 +154,7 @@ impl Allocator {
             sum(geo, &journal)?
         };
         let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
-        let shared = Shared {
+        Ok(Arc::new(Self {
             table: Table::new(geo.clone(), limit),
             space: CachePadded::new(Space::new(blocks, inodes, sb.r_blocks_count)),
             pending: CachePadded::default(),
@@ -187,70 +168,30 @@ impl Allocator {
             journal,
             discard: RwLock::new(opts.discard.clone()),
             opts,
-        };
-        Ok(Self { shared: Arc::new(shared) })
+        }))
     }
 
     /// From now on freed blocks are discarded on this device (`None`: they are not).
     pub fn set_discard(&self, device: Option<SharedDevice>) {
-        *self.shared.discard.write() = device;
+        *self.discard.write() = device;
     }
 
     // ---- blocks
 
-    /// Takes `min..=want` neighbouring free blocks of one group in memory, best at or near `goal`.
-    /// Only memory changes: [`commit_take`](Self::commit_take) or [`give_back`](Self::give_back)
-    /// must follow.
-    ///
-    /// `NoSpace` if there is no such run; if [`pending_free`](Self::pending_free) is not 0, a
-    /// commit may help.
-    pub fn take(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        self.shared.take(goal, want, min)
-    }
-
-    /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes
-    /// ahead if it grows.
-    pub fn take_for(&self, window: &mut Window, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        self.shared.take_for(window, goal, want, min)
-    }
-
-    /// As that, for a first piece behind `front` missing blocks of the file, which stay free for
-    /// them. `None` if there is no such place.
-    pub fn take_behind(
-        &self,
-        window: &mut Window,
-        goal: BlockNr,
-        front: u32,
-        want: u32,
-    ) -> Option<Run> {
-        self.shared.take_behind(window, goal, front, want)
-    }
-
     /// So many blocks are kept for root from now on.
     pub fn keep_for_root(&self, blocks: u64) {
-        self.shared.space.keep_for_root(blocks);
-    }
-
-    /// Gives back a window's blocks (the last close of a file, truncate, eviction), as dropping it
-    /// does.
-    pub fn release(&self, window: &mut Window) {
-        window.empty();
-    }
-
-    /// Undoes a take.
-    pub fn give_back(&self, run: Run) {
-        self.shared.give_back(run);
+        self.space.keep_for_root(blocks);
     }
 
     /// Marks taken blocks as used on disk. Costs 2 credits: bitmap and descriptor block.
     pub fn commit_take(&self, h: &mut Handle, run: Run) -> Result<()> {
-        self.shared.commit_take(h, run, 0)
+        self.mark_used(h, run, 0)
     }
 
     /// [`commit_take`](Self::commit_take) of blocks that were [reserved](Self::reserve), which ends
     /// with it.
     pub fn commit_reserved(&self, h: &mut Handle, run: Run) -> Result<()> {
-        self.shared.commit_take(h, run, u64::from(run.len))
+        self.mark_used(h, run, u64::from(run.len))
     }
 
     /// One block for metadata: take and commit_take. The caller's operation has reserved it.
@@ -265,58 +206,49 @@ impl Allocator {
         }
     }
 
-    /// Frees blocks on disk; they are handed out again when this transaction is durable. 2 credits
-    /// per group touched ([`free_credits`](Self::free_credits)). Metadata blocks: `h.forget` them
-    /// first.
-    ///
-    /// `Corrupt` if a block is outside the volume, fixed metadata, or free already.
-    pub fn free(&self, h: &mut Handle, run: Run) -> Result<()> {
-        self.shared.free(h, run)
-    }
-
     #[cfg(test)]
     /// Credits for [`free`](Self::free) of a run.
     pub fn free_credits(&self, run: Run) -> u32 {
-        let groups = bits::split(&self.shared.geo, run.start, u64::from(run.len)).count();
+        let groups = bits::split(&self.geo, run.start, u64::from(run.len)).count();
         u32::try_from(groups).unwrap_or(u32::MAX).saturating_mul(2)
     }
 
     /// Reserves `n` blocks, or fails with `NoSpace`. `root_ok`: the blocks kept for root count too.
     pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
-        self.shared.space.reserve(n, root_ok)
+        self.space.reserve(n, root_ok)
     }
 
     /// Gives back reserved blocks.
     pub fn unreserve(&self, n: u64) {
-        self.shared.space.unreserve(n);
+        self.space.unreserve(n);
     }
 
     /// Blocks freed by transactions that are not durable.
     pub fn pending_free(&self) -> u64 {
-        self.shared.space.counters().pending
+        self.space.counters().pending
     }
 
     /// Where the data of an inode's file should begin.
     pub fn inode_goal(&self, ino: InodeNr) -> BlockNr {
-        self.shared.inode_goal(ino, true)
+        self.goal_of(ino, true)
     }
 
     /// Where the blocks of a directory, and other metadata of an inode, should begin.
     pub fn meta_goal(&self, ino: InodeNr) -> BlockNr {
-        self.shared.inode_goal(ino, false)
+        self.goal_of(ino, false)
     }
 
     /// Blocks that belong to the volume itself although no descriptor names them, such as the
     /// journal's: freeing them is corruption. Call while opening.
     pub fn protect(&self, run: Run) {
-        self.shared.table.protect(run);
+        self.table.protect(run);
     }
 
     /// True if the run touches the volume's own blocks: superblocks, descriptors, bitmaps, inode
     /// tables, the journal. To be checked before each write to a mapped place. `Corrupt` if a
     /// descriptor is bad.
     pub fn is_system(&self, run: Run) -> Result<bool> {
-        self.shared.table.is_system(&self.shared.journal, run)
+        self.table.is_system(&self.journal, run)
     }
 
     /// `Corrupt` if the run touches the volume's own blocks.
@@ -331,75 +263,30 @@ impl Allocator {
 
     // ---- inodes
 
-    /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is
-    /// the root or has the TOPDIR flag. Costs [`ALLOC_INODE_CREDITS`](Self::ALLOC_INODE_CREDITS).
-    /// Its slot in the inode table may hold any bytes: all of it is to be written.
-    pub fn alloc_inode(
-        &self,
-        h: &mut Handle,
-        parent: InodeNr,
-        is_dir: bool,
-        top_level: bool,
-    ) -> Result<InodeNr> {
-        self.shared.alloc_inode(h, parent, is_dir, top_level)
-    }
-
-    /// Undoes [`alloc_inode`](Self::alloc_inode) in the same handle: the inode is in use. Its group
-    /// is skipped from now on. Returns the error.
-    pub fn refuse_used(&self, h: &mut Handle, ino: InodeNr, is_dir: bool) -> Result<FsError> {
-        self.shared.refuse_used(h, ino, is_dir)
-    }
-
-    /// Frees an inode. Costs [`FREE_INODE_CREDITS`](Self::FREE_INODE_CREDITS).
-    pub fn free_inode(&self, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
-        self.shared.free_inode(h, ino, was_dir)
-    }
-
     /// The inode is not handed out until [`release_inode`](Self::release_inode), also once it is
     /// freed: a front end still uses its number.
     pub fn hold_inode(&self, ino: InodeNr) {
-        self.shared.held.hold(ino);
+        self.held.hold(ino);
     }
 
     /// Ends [`hold_inode`](Self::hold_inode).
     pub fn release_inode(&self, ino: InodeNr) {
-        self.shared.held.release(ino);
+        self.held.release(ino);
     }
 
     /// If all free inodes are [held](Self::hold_inode): waits at most so long until one is not.
     /// True if it is worth trying again.
     pub fn wait_for_inode(&self, most: std::time::Duration) -> bool {
-        self.shared.held.wait(self.counters().free_inodes, most)
-    }
-
-    #[cfg(test)]
-    /// True if the inode is marked as used on disk.
-    pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
-        self.shared.inode_in_use(ino)
+        self.held.wait(self.counters().free_inodes, most)
     }
 
     // ---- inode tables
-
-    /// The part of a group's inode table that never held an inode, if it was not zeroed yet. Until
-    /// the result is dropped no inode of the group is handed out, so the caller may zero those
-    /// blocks. One group at a time.
-    ///
-    /// `Corrupt` if descriptor and inode bitmap do not fit together: then nothing may be zeroed.
-    pub fn begin_itable(&self, group: GroupNr) -> Result<Option<Unused<'_>>> {
-        self.shared.begin_itable(group)
-    }
-
-    /// Notes in the descriptor that the group's inode table was zeroed (1 credit). The zeroes must
-    /// be durable before the handle's transaction is.
-    pub fn set_itable_zeroed(&self, h: &mut Handle, group: GroupNr) -> Result<()> {
-        self.shared.set_itable_zeroed(h, group)
-    }
 
     // ---- counters
 
     /// All counters at one moment.
     pub fn counters(&self) -> Counters {
-        self.shared.space.counters()
+        self.space.counters()
     }
 
     /// Free blocks that are not reserved.
@@ -416,12 +303,12 @@ impl Allocator {
 
     /// A group's descriptor with all changes.
     pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
-        self.shared.group(group)?.lock().desc().copied()
+        self.group(group)?.lock().desc().copied()
     }
 
     /// First block of a group's inode table; waits for no lock.
     pub fn inode_table(&self, group: GroupNr) -> Result<BlockNr> {
-        let found = self.shared.group(group)?;
+        let found = self.group(group)?;
         match found.inode_table {
             Some(block) => Ok(BlockNr(block.get())),
             None => Err(found
@@ -439,12 +326,12 @@ impl Allocator {
             sb.free_blocks_count = now.free_on_disk;
             sb.free_inodes_count = u32::try_from(now.free_inodes).unwrap_or(u32::MAX);
             // `tune2fs -r` may have changed it on the device.
-            self.shared.space.keep_for_root(sb.r_blocks_count);
+            self.space.keep_for_root(sb.r_blocks_count);
         })
     }
 }
 
-impl Shared {
+impl Allocator {
     fn group(&self, nr: GroupNr) -> Result<&group::Group> {
         self.table.get(&self.journal, nr)
     }

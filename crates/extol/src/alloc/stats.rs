@@ -24,14 +24,13 @@ pub(crate) struct AllocStats {
 impl Allocator {
     /// Collects the numbers. Takes one group lock after the other.
     pub fn stats(&self) -> AllocStats {
-        let shared = &*self.shared;
         let mut stats = AllocStats {
-            counters: shared.space.counters(),
-            in_windows: shared.windows.blocks(),
-            resident_groups: shared.table.resident() as u64,
+            counters: self.space.counters(),
+            in_windows: self.windows.blocks(),
+            resident_groups: self.table.resident() as u64,
             ..AllocStats::default()
         };
-        for group in shared.table.known() {
+        for group in self.table.known() {
             stats.known_groups += 1;
             let state = group.lock();
             let Some(map) = &state.blocks else { continue };
@@ -52,12 +51,12 @@ impl Allocator {
     /// Blocks that never hold files: boot block, superblock copies, descriptors and reserved ones,
     /// bitmaps, inode tables, journal. statfs subtracts them from the size (without `minixdf`).
     pub fn overhead_blocks(&self) -> u64 {
-        let geo = &self.shared.geo;
-        *self.shared.overhead.get_or_init(|| {
+        let geo = &self.geo;
+        *self.overhead.get_or_init(|| {
             let fixed = 2 + u64::from(geo.inode_table_blocks);
             let groups = (0..geo.groups)
                 .map(|group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group))));
-            geo.first_data_block + groups.sum::<u64>() + self.shared.opts.journal_blocks
+            geo.first_data_block + groups.sum::<u64>() + self.opts.journal_blocks
         })
     }
 }

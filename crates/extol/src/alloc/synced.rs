@@ -28,7 +28,7 @@ use extol_block::{BlockDevice, BlockNr};
 use extol_vfs::Result;
 
 use super::window::Window;
-use super::{Allocator, Run, Shared};
+use super::{Allocator, Run};
 
 /// Least and most zeroed blocks taken ahead with the second piece. Other files cannot have them.
 const PACKED: (u32, u32) = (8, 32);
@@ -93,27 +93,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As for that.
-    pub fn take_synced(&self, window: &mut Window, piece: Piece) -> Result<(Run, bool)> {
-        self.shared.take_synced(window, piece)
-    }
-
-    /// Prepares the window of a growing file for next pieces of `want` blocks: extends it in place,
-    /// and zeroes blocks at its front. To be called without a handle.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn prepare_window(
-        &self,
-        window: &mut Window,
-        want: u32,
-        dev: &dyn BlockDevice,
-    ) -> extol_block::Result<()> {
-        self.shared.prepare_window(window, want, dev)
-    }
-}
-
-impl Shared {
-    fn take_synced(self: &Arc<Self>, window: &mut Window, piece: Piece) -> Result<(Run, bool)> {
+    pub fn take_synced(self: &Arc<Self>, window: &mut Window, piece: Piece) -> Result<(Run, bool)> {
         let want = piece.want.clamp(1, self.geo.blocks_per_group);
         let piece = Piece { want, ..piece };
         if let Some(cut) = window.cut(self, piece.goal, want, 1) {
@@ -156,7 +136,12 @@ impl Shared {
         rooms.filter(|room| *room >= want).find_map(|room| self.take_amid(goal, want, room))
     }
 
-    fn prepare_window(
+    /// Prepares the window of a growing file for next pieces of `want` blocks: extends it in place,
+    /// and zeroes blocks at its front. To be called without a handle.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn prepare_window(
         &self,
         window: &mut Window,
         want: u32,

@@ -15,9 +15,9 @@
 //! *tries* locks, so it may run under the lock of the group that has just come in.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extol_block::BlockNr;
 use extol_jbd2::Journal;
@@ -325,20 +325,30 @@ pub(super) fn each_desc(
 ) -> Result<()> {
     let len = geo.block_len();
     let mut bytes = Vec::new();
-    let mut index = 0;
-    while index < geo.desc_blocks() {
-        let place = |index: u32| geo.desc_block(first_of(geo, index)).0;
-        let start = place(index);
-        let most = u32::try_from(AHEAD / len).unwrap_or(1).clamp(1, geo.desc_blocks() - index);
-        // With meta_bg they lie apart.
-        let count =
-            (1..most).find(|n| place(index + n) != start.plus(u64::from(*n))).unwrap_or(most);
-        bytes.resize(count as usize * len, 0);
+    for run in desc_runs(geo) {
+        bytes.resize(run.len() * len, 0);
+        let start = geo.desc_block(first_of(geo, run.start)).0;
         journal.read_home(start, &mut bytes).map_err(error::journal)?;
-        for (block, index) in bytes.chunks(len).zip(index..) {
+        for (block, index) in bytes.chunks(len).zip(run) {
             decode(geo, index, block).into_iter().for_each(|(_, desc)| each(desc));
         }
-        index += count;
     }
     Ok(())
+}
+
+/// The descriptor blocks of a volume, in runs that lie in one piece and are read at once. (With
+/// meta_bg they lie apart.)
+pub(crate) fn desc_runs(geo: &Geometry) -> impl Iterator<Item = Range<u32>> + '_ {
+    let place = |index: u32| geo.desc_block(first_of(geo, index)).0;
+    let most = u32::try_from(AHEAD / geo.block_len()).unwrap_or(1).max(1);
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = place(from);
+        let end = from.saturating_add(most).min(geo.desc_blocks());
+        let end =
+            (from..end).find(|at| place(*at) != start.plus((at - from).into())).unwrap_or(end);
+        let run = from..end;
+        from = end;
+        (!run.is_empty()).then_some(run)
+    })
 }

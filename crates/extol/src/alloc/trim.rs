@@ -5,12 +5,11 @@
 //! until the run under way is back.
 
 use extol_block::{BlockDevice, BlockNr};
-use extol_ondisk::GroupNr;
 use extol_vfs::Result;
 
+use super::Allocator;
 use super::bits::{self, Span};
 use super::group::Group;
-use super::{Allocator, Shared};
 use crate::error;
 
 /// Blocks discarded at once: bounds how long a full volume waits.
@@ -28,26 +27,24 @@ impl Allocator {
         min_len: u64,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64> {
-        let shared = &*self.shared;
         let min_len = u32::try_from(min_len.max(1)).unwrap_or(u32::MAX);
         let mut done = 0u64;
-        for (nr, range) in bits::split(&shared.geo, start, len) {
-            let Ok(group) = shared.group(nr) else { continue };
+        for (nr, range) in bits::split(&self.geo, start, len) {
+            let Ok(group) = self.group(nr) else { continue };
             if group.free() < min_len {
                 continue;
             }
             let mut at = range.start;
             loop {
-                let gate = shared.trim_gate.lock();
-                let Some((run, next)) = shared.take_to_trim(group, at, range.end(), min_len) else {
+                let gate = self.trim_gate.lock();
+                let Some((run, next)) = self.take_to_trim(group, at, range.end(), min_len) else {
                     break;
                 };
                 at = next;
-                let first = shared.geo.group_first_block(nr).plus(u64::from(run.start));
-                let size = shared.geo.block_size;
-                let result =
-                    dev.discard(first.offset(size), u64::from(run.len) * u64::from(size.bytes()));
-                shared.give_back_trimmed(nr, run);
+                let run = self.run_of(nr, run);
+                let bytes = u64::from(run.len) * self.geo.block_len() as u64;
+                let result = dev.discard(run.start.offset(self.geo.block_size), bytes);
+                self.give_back(run);
                 drop(gate);
                 result.map_err(error::device)?;
                 done += u64::from(run.len);
@@ -58,9 +55,7 @@ impl Allocator {
         }
         Ok(done)
     }
-}
 
-impl Shared {
     /// Takes the next run worth a discard in `from..to`, and says where to go on. A group that
     /// cannot be read has none.
     fn take_to_trim(
@@ -82,10 +77,5 @@ impl Shared {
             }
             from = run.end();
         }
-    }
-
-    fn give_back_trimmed(&self, nr: GroupNr, span: Span) {
-        let start = self.geo.group_first_block(nr).plus(u64::from(span.start));
-        self.give_back(super::Run { start, len: span.len });
     }
 }

@@ -21,7 +21,7 @@ use extol_block::BlockNr;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::{Run, Shared};
+use super::{Allocator, Run};
 
 /// Blocks taken ahead for one inode.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Window {
 #[derive(Debug)]
 struct Held {
     slot: Arc<Slot>,
-    owner: Weak<Shared>,
+    owner: Weak<Allocator>,
 }
 
 /// How far the front of a window's run is zeroed.
@@ -147,7 +147,7 @@ impl Window {
     /// Cuts from the front, if the run begins at `goal`. The second part: the blocks are zeroed.
     pub(super) fn cut(
         &mut self,
-        shared: &Shared,
+        shared: &Allocator,
         goal: BlockNr,
         want: u32,
         min: u32,
@@ -161,7 +161,7 @@ impl Window {
     }
 
     /// Its run.
-    pub(super) fn run(&self, shared: &Shared) -> Option<Run> {
+    pub(super) fn run(&self, shared: &Allocator) -> Option<Run> {
         self.held.as_ref().and_then(|held| shared.windows.peek(&held.slot))
     }
 
@@ -187,7 +187,7 @@ impl Window {
 
     /// Adds a run behind its own. False: it was emptied.
     #[must_use]
-    pub(super) fn extend(&mut self, shared: &Shared, more: Run) -> bool {
+    pub(super) fn extend(&mut self, shared: &Allocator, more: Run) -> bool {
         self.held.as_ref().is_some_and(|held| shared.windows.extend(&held.slot, more))
     }
 
@@ -212,7 +212,7 @@ impl Window {
     }
 
     /// As [`keep`](Self::keep), for zeroed blocks.
-    pub(super) fn keep_zeroed(&mut self, shared: &Arc<Shared>, piece: Run, rest: Option<Run>) {
+    pub(super) fn keep_zeroed(&mut self, shared: &Arc<Allocator>, piece: Run, rest: Option<Run>) {
         self.keep(shared, piece, rest);
         if let (Some(held), Some(rest)) = (&self.held, rest) {
             self.ahead = rest.len;
@@ -221,15 +221,16 @@ impl Window {
     }
 
     /// Notes where a piece ended, and keeps the blocks taken behind it.
-    pub(super) fn keep(&mut self, shared: &Arc<Shared>, piece: Run, rest: Option<Run>) {
+    pub(super) fn keep(&mut self, shared: &Arc<Allocator>, piece: Run, rest: Option<Run>) {
         debug_assert!(self.held.is_none(), "a window holds two runs");
         self.next = Some(piece.end());
         self.held =
             rest.map(|rest| Held { slot: shared.windows.add(rest), owner: Arc::downgrade(shared) });
     }
 
-    /// Gives its run back. How the file grows stays known.
-    pub(super) fn empty(&mut self) {
+    /// Gives its run back (the last close of a file, truncate, eviction), as dropping it does. How
+    /// the file grows stays known.
+    pub fn empty(&mut self) {
         if let Some(held) = self.held.take()
             && let Some(shared) = held.owner.upgrade()
             && let Some(run) = shared.windows.remove(&held.slot)

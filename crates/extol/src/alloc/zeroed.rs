@@ -40,7 +40,7 @@ use extol_vfs::Result;
 use parking_lot::Mutex;
 
 use super::window::Slot;
-use super::{Allocator, Run, Shared};
+use super::{Allocator, Run};
 use crate::error;
 
 /// Blocks of the first refill.
@@ -77,20 +77,9 @@ struct Held {
 impl Allocator {
     /// The pool wants a refill.
     pub fn wants_zeroed(&self) -> bool {
-        self.shared.zeroed.wanted.load(Ordering::Acquire)
+        self.zeroed.wanted.load(Ordering::Acquire)
     }
 
-    /// Refills the pool if it wants that and there is space. Opens no handle; writes to free blocks
-    /// only.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn refill_zeroed(&self, dev: &dyn BlockDevice) -> Result<()> {
-        self.shared.refill_zeroed(dev)
-    }
-}
-
-impl Shared {
     /// Takes `want` to `most` neighbouring zeroed blocks; `None` if the pool has none, until
     /// [`Allocator::refill_zeroed`]. With `at` only if they begin there. `near`: goal of the first
     /// refill if there is no fast-commit area. As with `take`, only memory changes.
@@ -142,7 +131,12 @@ impl Shared {
         (cut, rest)
     }
 
-    fn refill_zeroed(&self, dev: &dyn BlockDevice) -> Result<()> {
+    /// Refills the pool if it wants that and there is space. Opens no handle; writes to free blocks
+    /// only.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn refill_zeroed(&self, dev: &dyn BlockDevice) -> Result<()> {
         if !self.zeroed.wanted.swap(false, Ordering::AcqRel) || self.is_tight() {
             return Ok(());
         }

@@ -38,7 +38,7 @@ pub(crate) fn fallocate(
         return Err(FsError::FileTooLarge);
     }
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-        let contents = inline::read(&fs.vol, &st.node)?;
+        let contents = inline::read(&st.node)?;
         write::move_out(fs, st, &contents)?;
     }
     let extents = st.node.raw.flags.contains(InodeFlags::EXTENTS);
@@ -60,11 +60,7 @@ pub(crate) fn fallocate(
         Fallocate::CollapseRange => collapse(fs, st, offset, len)?,
         Fallocate::InsertRange => insert(fs, st, offset, len)?,
     }
-    let now = fs.now();
-    st.node.raw.mtime = now;
-    st.node.raw.ctime = now;
-    st.lazy_times = true;
-    fs.dirty.add(cell, fs.clock.now_ns());
+    write::note_change(fs, cell, st);
     flush::flush(fs, st)
 }
 
@@ -83,11 +79,10 @@ fn grow(
         return Ok(());
     }
     write::zero_tail(fs, cell, st, st.node.raw.size)?;
-    let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
-    st.node.raw.size = end;
-    st.disk_size = end;
-    st.store(fs, &mut h, true)?;
-    h.stop().map_err(error::journal)
+    fs.transact(1, |h| {
+        (st.node.raw.size, st.disk_size) = (end, end);
+        st.store(fs, h, true)
+    })
 }
 
 /// Fills the holes of a byte range with unwritten extents. If the volume fills up, those already
@@ -110,13 +105,7 @@ fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Resul
                         let credits = map::credits_for_insert(&st.node, run.len, bs)
                             + credits_for_groups(run.len, vol.geo.blocks_per_group)
                             + 1;
-                        let mut h = match vol.journal.start(credits) {
-                            Ok(h) => h,
-                            Err(e) => {
-                                vol.alloc.give_back(run);
-                                return Err(error::journal(e));
-                            }
-                        };
+                        let mut h = fs.start(credits).inspect_err(|_| vol.alloc.give_back(run))?;
                         vol.alloc.commit_take(&mut h, run)?;
                         let mapped = map::insert(vol, &mut h, &mut st.node, at, run, true);
                         if mapped.is_err() {
@@ -175,8 +164,7 @@ fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(
 fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let (from, to) = whole_blocks(fs, st, offset, end)?;
-    let data = fs.journals_data(st);
-    if data {
+    if fs.journals_data(st) {
         // The log holds journalled blocks as written ones: they are unmapped instead.
         return if from < to { unmap(fs, st, from, to, false) } else { Ok(()) };
     }
@@ -186,8 +174,7 @@ fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()
         if run.unwritten {
             continue;
         }
-        let credits = map::credits_for_convert(&st.node) + 1;
-        let mut h = vol.journal.start(credits).map_err(error::journal)?;
+        let mut h = fs.start(map::credits_for_convert(&st.node) + 1)?;
         let progress = map::convert(vol, &mut h, &mut st.node, run.lblk, run.len, false);
         st.store(fs, &mut h, true)?;
         h.stop().map_err(error::journal)?;
@@ -214,7 +201,7 @@ fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Resul
     }
     let to = from.saturating_add(blocks);
     drop_pages(fs, st, from, to);
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     unmap(fs, st, from, to, false)?;
     shift(fs, st, to, -i64::from(blocks), size - len)
 }
@@ -229,7 +216,7 @@ fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<
     if new > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
         return Err(FsError::FileTooLarge);
     }
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     shift(fs, st, from, i64::from(blocks), new)
 }
 
@@ -252,10 +239,9 @@ fn shift_reserved(
 ) -> Result<()> {
     let vol = &fs.vol;
     let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
-    let mut h = vol.journal.start(credits(st)).map_err(error::journal)?;
+    let mut h = fs.start(credits(st))?;
     if delta > 0 {
-        st.node.raw.size = size;
-        st.disk_size = size;
+        (st.node.raw.size, st.disk_size) = (size, size);
     }
     let (mut from, mut to) = (from, u32::MAX);
     loop {
@@ -271,8 +257,7 @@ fn shift_reserved(
         st.store(fs, &mut h, true)?;
         h.restart(credits(st)).map_err(error::journal)?;
     }
-    st.node.raw.size = size;
-    st.disk_size = size;
+    (st.node.raw.size, st.disk_size) = (size, size);
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)
 }

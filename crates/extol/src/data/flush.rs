@@ -96,9 +96,7 @@ fn flush_part(
             st.disk_size = st.node.raw.size;
         }
         if (grew || st.lazy_times) && from == 0 && to == u32::MAX {
-            let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
-            st.store(fs, &mut h, grew)?;
-            h.stop().map_err(error::journal)?;
+            fs.transact(1, |h| st.store(fs, h, grew))?;
         }
         if !st.lazy_times {
             fs.dirty.remove(st.node.ino.0);

@@ -21,7 +21,7 @@
 //! - DA-2: `disk_size` grows only in the transaction that maps the blocks below it
 //!   (`BlockWriter::map_changes`); pages in front of a direct write go before it
 //!   (`write::write_direct`).
-//! - DA-3: bytes behind the end of the file are zero in every page (`write::load`) and on the
+//! - DA-3: bytes behind the end of the file are zero in every page (`write::put_page`) and on the
 //!   device before the file grows over them (`write::zero_tail`).
 //! - DA-4: a failed data write aborts the journal (`MountedFs::data_write_failed`): no fsync that
 //!   covers it succeeds.
@@ -33,6 +33,7 @@
 mod batch;
 pub(crate) mod cache;
 pub(crate) mod delalloc;
+pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
 pub(crate) mod order;

@@ -35,7 +35,7 @@ pub(crate) fn read_with(
     let n = usize::try_from(size - offset).unwrap_or(usize::MAX).min(buf.len());
     let buf = &mut buf[..n];
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-        let data = inline::read(&fs.vol, &st.node)?;
+        let data = inline::read(&st.node)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let part = data.get(from..).unwrap_or_default();
         let k = part.len().min(n);

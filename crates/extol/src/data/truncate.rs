@@ -40,50 +40,41 @@ pub(crate) fn set_size(
         if size > old {
             write::zero_tail(fs, cell, st, old)?;
         }
-        let mut h = vol.journal.start(1).map_err(error::journal)?;
-        st.node.raw.size = size;
-        if st.pages.is_empty() {
-            st.disk_size = size;
-        } else {
+        return fs.transact(1, |h| {
+            st.node.raw.size = size;
             // Pages in holes below the new size are mapped later, and read as zeros until then.
-            st.disk_size = st.disk_size.max(size);
-        }
-        st.store(fs, &mut h, true)?;
-        return h.stop().map_err(error::journal);
+            st.disk_size = if st.pages.is_empty() { size } else { st.disk_size.max(size) };
+            st.store(fs, h, true)
+        });
     }
     let bs = vol.geo.block_len();
     let keep = u32::try_from(size.div_ceil(bs as u64)).unwrap_or(u32::MAX);
     drop_pages(fs, st, keep, u32::MAX);
-    vol.alloc.release(&mut st.window);
+    st.window.empty();
     zero_part(fs, st, size)?;
     st.node.raw.size = size;
-    st.disk_size = size.min(st.disk_size);
-    if st.pages.is_empty() {
-        st.disk_size = size;
-    }
+    st.disk_size = if st.pages.is_empty() { size } else { size.min(st.disk_size) };
     unmap(fs, st, keep, u32::MAX, true)
 }
 
 fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let vol = &fs.vol;
-    let mut contents = inline::read(vol, &st.node)?;
+    let mut contents = inline::read(&st.node)?;
     let fits = usize::try_from(size).is_ok_and(|s| s <= inline::max_size(vol, &st.node));
     if fits {
         contents.resize(size as usize, 0);
-        let mut h = vol.journal.start(inline::CREDITS + 2).map_err(error::journal)?;
-        if inline::write(vol, &mut h, &mut st.node, &contents)? {
-            st.node.raw.size = size;
-            st.disk_size = size;
+        let mut h = fs.start(2)?;
+        if inline::write(vol, &mut st.node, &contents)? {
+            (st.node.raw.size, st.disk_size) = (size, size);
             st.store(fs, &mut h, true)?;
             return h.stop().map_err(error::journal);
         }
     }
     write::move_out(fs, st, &contents)?;
-    let mut h = vol.journal.start(1).map_err(error::journal)?;
-    st.node.raw.size = size;
-    st.disk_size = size;
-    st.store(fs, &mut h, true)?;
-    h.stop().map_err(error::journal)
+    fs.transact(1, |h| {
+        (st.node.raw.size, st.disk_size) = (size, size);
+        st.store(fs, h, true)
+    })
 }
 
 /// Drops dirty pages of a range.
@@ -104,13 +95,8 @@ fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     if inside == 0 {
         return Ok(());
     }
-    zero_inside(
-        fs,
-        st,
-        u32::try_from(size / bs).map_err(|_| FsError::FileTooLarge)?,
-        inside,
-        bs as usize,
-    )
+    let lblk = u32::try_from(size / bs).map_err(|_| FsError::FileTooLarge)?;
+    zero_inside(fs, st, lblk, inside, bs as usize)
 }
 
 /// Zeros `from..to` of one block of the file, in its page or on the device.
@@ -133,10 +119,10 @@ pub(crate) fn zero_inside(
     if fs.journals_data(st) {
         let mut block = read::block(fs, st, lblk)?;
         block[from..to].fill(0);
-        let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
-        let buf = h.create(pblk).map_err(error::journal)?;
-        h.modify(&buf, |b| b.copy_from_slice(&block)).map_err(error::journal)?;
-        return h.stop().map_err(error::journal);
+        return fs.transact(1, |h| {
+            let buf = h.create(pblk).map_err(error::journal)?;
+            h.modify(&buf, |b| b.copy_from_slice(&block)).map_err(error::journal)
+        });
     }
     order::about_to_change(&fs.vol, pblk, from)?;
     let at = pblk.offset(fs.vol.geo.block_size) + from as u64;
@@ -159,7 +145,7 @@ pub(crate) fn unmap(
     let was_orphan = fs.orphans.contains(st.node.ino.0);
     let mut added = false;
     let step = |st: &InodeState| map::credits_for_remove_step(&st.node) + 1 + orphan::CREDITS;
-    let mut h = vol.journal.start(step(st)).map_err(error::journal)?;
+    let mut h = fs.start(step(st))?;
     let mut to = to;
     loop {
         let progress = map::remove(vol, &mut h, &mut st.node, from, to, data);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
+use super::cache::LARGE;
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
@@ -15,9 +16,6 @@ use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
-/// From this many bytes on, whole blocks go straight to the device: a copy into pages costs more
-/// than it saves.
-pub(super) const DIRECT: usize = 256 * 1024;
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
 /// up meanwhile.
 pub(crate) fn write(
@@ -53,7 +51,7 @@ pub(crate) fn write(
         let lblk = u32::try_from(at / bs as u64).map_err(|_| FsError::FileTooLarge)?;
         let inside = (at % bs as u64) as usize;
         let left = data.len() - done;
-        let step = if direct && inside == 0 && left >= DIRECT {
+        let step = if direct && inside == 0 && left >= LARGE {
             let whole = left - left % bs;
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {
@@ -89,9 +87,7 @@ pub(crate) fn write(
 
 /// The file was written: its times change.
 pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
-    let now = fs.now();
-    st.node.raw.mtime = now;
-    st.node.raw.ctime = now;
+    st.touch(fs.now());
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
 }
@@ -147,18 +143,16 @@ fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -
         return Ok(false);
     }
     let end = usize::try_from(offset + data.len() as u64).unwrap_or(usize::MAX);
-    let old = if is_inline { inline::read(vol, &st.node)? } else { Vec::new() };
+    let old = if is_inline { inline::read(&st.node)? } else { Vec::new() };
     if end <= inline::max_size(vol, &st.node) {
         let mut all = old.clone();
         all.resize(all.len().max(end), 0);
         all[offset as usize..end].copy_from_slice(data);
-        let mut h = vol.journal.start(inline::CREDITS + 2).map_err(error::journal)?;
-        if inline::write(vol, &mut h, &mut st.node, &all)? {
+        let mut h = fs.start(2)?;
+        if inline::write(vol, &mut st.node, &all)? {
             st.node.raw.size = all.len() as u64;
             st.disk_size = st.node.raw.size;
-            let now = fs.now();
-            st.node.raw.mtime = now;
-            st.node.raw.ctime = now;
+            st.touch(fs.now());
             st.store(fs, &mut h, true)?;
             h.stop().map_err(error::journal)?;
             return Ok(true);
@@ -202,16 +196,15 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
             return Err(fs.data_write_failed(e));
         }
     }
-    let credits = inline::CREDITS + map::credits_for_insert(&st.node, needed, bs as u32) + 8;
-    let mut h = vol.journal.start(credits).map_err(error::journal)?;
-    inline::clear(vol, &mut h, &mut st.node)?;
+    let credits = map::credits_for_insert(&st.node, needed, bs as u32) + 8;
+    let mut h = fs.start(credits)?;
+    inline::clear(&mut st.node)?;
     map::init(&vol.geo, &mut st.node.raw);
     if let Some(run) = taken {
         vol.alloc.commit_reserved(&mut h, run)?;
         map::insert(vol, &mut h, &mut st.node, 0, run, false)?;
     }
-    st.node.raw.size = size;
-    st.disk_size = size;
+    (st.node.raw.size, st.disk_size) = (size, size);
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)
 }
@@ -238,10 +231,11 @@ pub(crate) fn put_page(
             (false, unwritten)
         }
     };
+    // (Zero behind the end of the file: DA-3.)
     let data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        let mut data = load(fs, st, lblk, hole)?;
+        let mut data = if hole { vec![0; bs] } else { read::block(fs, st, lblk)? };
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
         data
     };
@@ -253,14 +247,6 @@ pub(crate) fn put_page(
     fs.dirty.grow(bs);
     fs.dirty.add(cell, fs.clock.now_ns());
     Ok(())
-}
-
-/// The block's present bytes, zero behind the end of the file.
-fn load(fs: &MountedFs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
-    if hole {
-        return Ok(vec![0; fs.vol.geo.block_len()]);
-    }
-    read::block(fs, st, lblk)
 }
 
 /// Most mapping blocks that so many pages in holes can need: no two of them are neighbours.

@@ -42,8 +42,7 @@ pub(crate) fn around(fs: &MountedFs, st: &mut InodeState, lblk: u32) -> Result<(
     let zeroed = zero(run.lblk, lblk).and_then(|()| zero(lblk + 1, end));
     vol.journal.note_data_write();
     zeroed.map_err(|e| fs.data_write_failed(e))?;
-    let mut h =
-        vol.journal.start(map::credits_for_convert(&st.node) + 1).map_err(error::journal)?;
+    let mut h = fs.start(map::credits_for_convert(&st.node) + 1)?;
     let converted = map::convert(vol, &mut h, &mut st.node, run.lblk, len, true);
     if matches!(converted, Ok(Progress::Done)) {
         st.disk_size = st.disk_size.max(st.node.raw.size.min(u64::from(end) * bs as u64));

@@ -43,7 +43,7 @@ pub(super) fn hash_at(position: u64) -> u32 {
 }
 
 /// The kind of file that an entry records.
-pub(super) fn kind_of(file_type: Option<FileType>) -> Option<FileKind> {
+pub(crate) fn kind_of(file_type: Option<FileType>) -> Option<FileKind> {
     Some(match file_type? {
         FileType::Regular => FileKind::Regular,
         FileType::Directory => FileKind::Directory,

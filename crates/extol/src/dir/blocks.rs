@@ -209,19 +209,15 @@ impl<'v, 'd> Blocks<'v, 'd> {
     /// A block of entries; `None` for a hole.
     pub fn leaf(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify_leaf(&buf)?;
+        self.verify(&buf, leaf::check)?;
         Ok(Some(buf))
-    }
-
-    fn verify_leaf(&self, buf: &Buf) -> Result<()> {
-        self.verify(buf, leaf::check)
     }
 
     /// A block of entries to list, also a damaged one, with its problem, as long as its checksum is
     /// right.
     pub fn leaf_to_list(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, Option<FsError>)>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        let Err(problem) = self.verify_leaf(&buf) else { return Ok(Some((buf, None))) };
+        let Err(problem) = self.verify(&buf, leaf::check) else { return Ok(Some((buf, None))) };
         match self.shape.seed {
             Some(seed) if dirent::verify_csum(&buf.data(), seed).is_err() => Err(problem),
             _ => Ok(Some((buf, Some(problem)))),

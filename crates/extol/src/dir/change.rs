@@ -25,18 +25,12 @@ use crate::volume::Volume;
 pub(crate) fn credits_add(vol: &Volume, dir: &Node) -> u32 {
     let depth = u32::from(extol_ondisk::htree::max_levels(&vol.geo)) + 1;
     let appended = htree::MAX_NEW.max(linear::MAX_NEW);
-    1 + depth + appended * (3 + insert_credits(vol, dir))
+    1 + depth + appended * (3 + map::credits_for_insert(dir, 1, vol.geo.block_size.bytes()))
 }
 
 /// Journal credits that [`remove`], [`replace`] and [`set_dotdot`] need, the directory's inode not
 /// included: one block.
-pub(crate) fn credits_remove() -> u32 {
-    1
-}
-
-fn insert_credits(vol: &Volume, dir: &Node) -> u32 {
-    map::credits_for_insert(dir, 1, vol.geo.block_size.bytes())
-}
+pub(crate) const REMOVE_CREDITS: u32 = 1;
 
 /// Adds a name. [`FsError::Exists`] if it is there already.
 pub(crate) fn add(
@@ -58,7 +52,7 @@ pub(crate) fn add(
         add_to_blocks(vol, h, dir, new)?;
     } else if lookup(vol, dir, name)?.is_some() {
         return Err(FsError::Exists);
-    } else if !inline::dir_add(vol, h, dir, name, ino, kind)? {
+    } else if !inline::dir_add(vol, dir, name, ino, kind)? {
         add_outside(vol, h, dir, new)?;
     }
     eligibility::note_name(h, dir, name, None, Some(ino));
@@ -114,14 +108,11 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
     let before = dir.raw.clone();
     let shape = Shape::of(vol, dir);
     let moved = (|| {
-        inline::dir_drop(vol, h, dir)?;
+        inline::dir_drop(vol, dir)?;
         init(vol, h, dir, inside.parent)?;
         for entry in &inside.entries {
-            let old = NewEntry {
-                name: &entry.name,
-                ino: entry.ino,
-                file_type: shape.stored_type(entry.kind),
-            };
+            let file_type = shape.stored_type(entry.kind);
+            let old = NewEntry { name: &entry.name, ino: entry.ino, file_type };
             add_to_blocks(vol, h, dir, old)?;
         }
         add_to_blocks(vol, h, dir, new)
@@ -140,7 +131,7 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
     let ino = if inline::is_inline(dir) {
-        inline::dir_remove(vol, h, dir, name)?
+        inline::dir_remove(dir, name)?
     } else {
         let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
         remove_from_block(vol, h, dir, name, &found)?
@@ -206,7 +197,7 @@ pub(crate) fn replace(
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
     let old = if inline::is_inline(dir) {
-        inline::dir_replace(vol, h, dir, name, ino, kind)?
+        inline::dir_replace(vol, dir, name, ino, kind)?
     } else {
         point_to(vol, h, dir, name, ino, kind)?
     };
@@ -241,7 +232,8 @@ pub(crate) fn set_dotdot(
     parent: InodeNr,
 ) -> Result<()> {
     if inline::is_inline(dir) {
-        return inline::dir_set_dotdot(vol, h, dir, parent);
+        inline::dir_set_dotdot(dir, parent);
+        return Ok(());
     }
     match point_to(vol, h, dir, b"..", parent, FileType::Directory) {
         Err(FsError::NotFound) => Err(Shape::of(vol, dir).corrupt("directory without '..'")),
@@ -254,7 +246,7 @@ pub(crate) fn set_dotdot(
 /// group descriptor.
 pub(crate) fn init(vol: &Volume, h: &mut Handle, dir: &mut Node, parent: InodeNr) -> Result<()> {
     if inline::is_inline(dir) {
-        return inline::dir_init(vol, h, dir, parent);
+        return inline::dir_init(dir, parent);
     }
     let fresh = blocks::append(vol, h, dir, 1)?;
     let shape = Shape::of(vol, dir);

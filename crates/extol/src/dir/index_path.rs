@@ -15,12 +15,12 @@ pub(super) enum IndexError {
     /// It makes no sense.
     Structure(&'static str),
     /// Anything else.
-    MountedFs(FsError),
+    Other(FsError),
 }
 
 impl From<FsError> for IndexError {
     fn from(e: FsError) -> Self {
-        Self::MountedFs(e)
+        Self::Other(e)
     }
 }
 
@@ -29,7 +29,7 @@ impl IndexError {
     pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
         match self {
             Self::Structure(what) => shape.corrupt(what),
-            Self::MountedFs(e) => e,
+            Self::Other(e) => e,
         }
     }
 }

@@ -52,8 +52,9 @@ mod search;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batch::kind_of;
 pub(crate) use change::{
-    add, add_at, credits_add, credits_remove, init, remove, remove_at, replace, set_dotdot,
+    REMOVE_CREDITS, add, add_at, credits_add, init, remove, remove_at, replace, set_dotdot,
 };
 pub(crate) use dentry_cache::{Dentry, DentryCache};
 pub(crate) use readdir::iterate;

@@ -159,7 +159,7 @@ fn list(
     match by_index(blocks, &mut reached, damage, each) {
         Ok(()) => Ok(()),
         Err(IndexError::Structure(_)) => as_one_run(blocks, reached, damage, each),
-        Err(IndexError::MountedFs(error)) => {
+        Err(IndexError::Other(error)) => {
             damage.corrupt(error)?;
             as_one_run(blocks, reached, damage, each)
         }

@@ -77,8 +77,8 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
         match htree::find(&mut blocks, name) {
             Ok(place) => return Ok(place),
             // The name may be in a leaf to which a damaged node led.
-            Err(IndexError::MountedFs(e @ FsError::Corrupt { .. })) => damage = Some(e),
-            Err(IndexError::MountedFs(e)) => return Err(e),
+            Err(IndexError::Other(e @ FsError::Corrupt { .. })) => damage = Some(e),
+            Err(IndexError::Other(e)) => return Err(e),
             Err(IndexError::Structure(_)) => {}
         }
     }

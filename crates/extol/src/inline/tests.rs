@@ -24,7 +24,7 @@ fn inline_lab(inode_size: &str) -> Lab {
 fn empty_file(lab: &Lab, name: &str) -> Node {
     let mut node = lab.node(name);
     if node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-        lab.run(&mut node, inline::clear).unwrap();
+        lab.run(&mut node, |_, _, node| inline::clear(node)).unwrap();
     } else {
         let done = lab
             .run(&mut node, |vol, h, node| map::remove(vol, h, node, 0, u32::MAX, Discard::Free))
@@ -46,8 +46,7 @@ fn inline_files() {
             assert_eq!(inline::max_size(&lab.vol, &node), most);
             let data: Vec<u8> = (0..len).map(|b| b'0' + (b % 10) as u8).collect();
             let before = node.clone();
-            let fits =
-                lab.run(&mut node, |vol, h, node| inline::write(vol, h, node, &data)).unwrap();
+            let fits = lab.run(&mut node, |vol, _, node| inline::write(vol, node, &data)).unwrap();
             assert_eq!(fits, len <= most);
             if !fits {
                 assert_eq!(node.raw, before.raw);
@@ -55,7 +54,7 @@ fn inline_files() {
             }
             node.raw.size = len as u64;
             lab.run(&mut node, |_, _, _| Ok(())).unwrap();
-            assert_eq!(inline::read(&lab.vol, &node).unwrap(), data);
+            assert_eq!(inline::read(&node).unwrap(), data);
             contents.insert(format!("f{i}"), data);
         }
         lab.fsck("inline files");
@@ -77,15 +76,15 @@ fn inline_file_among_attributes() {
     // Entry (16 + 4) and value (8) are taken from what the contents could have.
     assert_eq!(inline::max_size(&lab.vol, &node), 60 + 68 - 28);
     let data = vec![b'd'; 90];
-    assert!(lab.run(&mut node, |vol, h, node| inline::write(vol, h, node, &data)).unwrap());
+    assert!(lab.run(&mut node, |vol, _, node| inline::write(vol, node, &data)).unwrap());
     node.raw.size = 90;
     assert_eq!(list(&lab.vol, &node).unwrap(), [b"user.a"]);
     // No room beside the contents: goes to a block.
     lab.set(&mut node, "user.b", &[b'b'; 40]).unwrap();
     assert_ne!(node.raw.file_acl, 0);
-    assert_eq!(inline::read(&lab.vol, &node).unwrap(), data);
+    assert_eq!(inline::read(&node).unwrap(), data);
     lab.fsck("contents and attributes");
-    lab.run(&mut node, inline::clear).unwrap();
+    lab.run(&mut node, |_, _, node| inline::clear(node)).unwrap();
     assert_eq!(list(&lab.vol, &node).unwrap().len(), 2);
     node.raw.size = 0;
     map::init(&lab.vol.geo, &mut node.raw);
@@ -113,16 +112,16 @@ fn inline_directories() {
                 let name = vec![b'a' + rng.random_range(0..26u8); rng.random_range(1..20)];
                 if model.remove(&name).is_some() {
                     assert_eq!(
-                        lab.run(&mut node, |v, h, n| inline::dir_remove(v, h, n, &name)),
+                        lab.run(&mut node, |_, _, n| inline::dir_remove(n, &name)),
                         Ok(file)
                     );
-                    let again = lab.run(&mut node, |v, h, n| inline::dir_remove(v, h, n, &name));
+                    let again = lab.run(&mut node, |_, _, n| inline::dir_remove(n, &name));
                     assert_eq!(again, Err(FsError::NotFound));
                 } else {
                     let before = node.raw.clone();
                     let kind = FileType::Regular;
                     if lab
-                        .run(&mut node, |v, h, n| inline::dir_add(v, h, n, &name, file, kind))
+                        .run(&mut node, |v, _, n| inline::dir_add(v, n, &name, file, kind))
                         .unwrap()
                     {
                         model.insert(name, file);
@@ -153,7 +152,7 @@ fn inline_directories() {
         }
         assert!(refused > 0);
         let mut node = lab.node("d");
-        lab.run(&mut node, inline::dir_drop).unwrap();
+        lab.run(&mut node, |vol, _, node| inline::dir_drop(vol, node)).unwrap();
         assert!(
             !node.raw.flags.contains(InodeFlags::INLINE_DATA)
                 && node.raw.flags.contains(InodeFlags::EXTENTS)
@@ -185,16 +184,16 @@ fn inline_directories_of_linux() {
     let wanted: Vec<Vec<u8>> =
         [0, 2, 3, 4, 5].iter().map(|i| format!("name{i:04}").into_bytes()).collect();
     assert_eq!(names, wanted);
-    assert_eq!(inline::read(&lab.vol, &lab.node("small")).unwrap(), [b's'; 100]);
+    assert_eq!(inline::read(&lab.node("small")).unwrap(), [b's'; 100]);
 
     // Extol and Linux change each other's areas.
     let other = lab.node("small").ino;
-    let set = |v: &Volume, h: &mut Handle, n: &mut Node| {
-        inline::dir_replace(v, h, n, b"name0004", other, FileType::Regular)
+    let set = |v: &Volume, _: &mut Handle, n: &mut Node| {
+        inline::dir_replace(v, n, b"name0004", other, FileType::Regular)
     };
     lab.run(&mut node, set).unwrap();
     assert_eq!(
-        lab.run(&mut node, |v, h, n| inline::dir_replace(v, h, n, b"no", other, FileType::Regular)),
+        lab.run(&mut node, |v, _, n| inline::dir_replace(v, n, b"no", other, FileType::Regular)),
         Err(FsError::NotFound)
     );
     lab.save();
@@ -223,17 +222,10 @@ fn hostile_inline_directories() {
         }
         let mut h = lab.vol.journal.start(CREDITS).unwrap();
         errors += u32::from(inline::dir_entries(&lab.vol, &node).is_err());
-        let _ = inline::read(&lab.vol, &node);
+        let _ = inline::read(&node);
         let _ = inline::max_size(&lab.vol, &node);
-        let _ = inline::dir_add(
-            &lab.vol,
-            &mut h,
-            &mut node,
-            b"some name",
-            InodeNr(12),
-            FileType::Regular,
-        );
-        let _ = inline::dir_remove(&lab.vol, &mut h, &mut node, b"some name");
+        let _ = inline::dir_add(&lab.vol, &mut node, b"some name", InodeNr(12), FileType::Regular);
+        let _ = inline::dir_remove(&mut node, b"some name");
         let _ = set(&lab.vol, &mut h, &mut node, b"trusted.x", Some(b"y"), XattrSet::Any);
         let _ = list(&lab.vol, &node);
     }

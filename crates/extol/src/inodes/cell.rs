@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_jbd2::{DeferredWrite, Handle, Tid};
-use extol_ondisk::FileType;
+use extol_ondisk::{FileType, Time};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 use parking_lot::{
@@ -83,6 +83,11 @@ impl InodeState {
         self.kind() == Some(FileType::Regular)
     }
 
+    /// The contents change: both times become `now`.
+    pub fn touch(&mut self, now: Time) {
+        (self.node.raw.mtime, self.node.raw.ctime) = (now, now);
+    }
+
     /// Waits until data that another thread writes is on the device.
     fn finish_deferred(&self) {
         if let Some(deferred) = &self.deferred {
@@ -107,12 +112,8 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let result = fs.vol.write_inode(
-            h,
-            self.node.ino,
-            &self.node.raw,
-            Change { data, born: self.is_new },
-        );
+        let change = Change { data, born: self.is_new };
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, change);
         drop(links);
         self.node.raw.size = visible;
         result?;

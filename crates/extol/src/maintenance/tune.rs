@@ -59,9 +59,7 @@ pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
 pub(crate) fn tune(fs: &MountedFs, change: &Tune) -> Result<()> {
     fs.check_writable()?;
     check(fs, change)?;
-    let mut h = fs.start(1)?;
-    fs.sb.update(&mut h, |sb| apply(sb, change))?;
-    h.stop().map_err(error::journal)?;
+    fs.transact(1, |h| fs.sb.update(h, |sb| apply(sb, change)))?;
     if change.fields.contains(TuneFields::RESERVED_BLOCKS) {
         fs.vol.alloc.keep_for_root(change.values.reserved_blocks);
     }
@@ -98,51 +96,29 @@ fn check(fs: &MountedFs, change: &Tune) -> Result<()> {
 
 fn apply(sb: &mut Superblock, change: &Tune) {
     let Tune { label, fields, values } = change;
-    let has = |field| fields.contains(field);
     if let Some(label) = label {
         sb.volume_name = [0; 16];
         sb.volume_name.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
     }
-    if has(TuneFields::ERRORS) {
-        sb.errors = values.errors;
-    }
-    if has(TuneFields::MOUNTS) {
-        sb.mnt_count = values.mounts;
-    }
-    if has(TuneFields::MOST_MOUNTS) {
-        sb.max_mnt_count = values.most_mounts;
-    }
-    if has(TuneFields::CHECK_INTERVAL) {
-        sb.checkinterval = values.check_interval;
-    }
-    if has(TuneFields::LAST_CHECK) {
-        sb.lastcheck = values.last_check;
-    }
-    if has(TuneFields::RESERVED_BLOCKS) {
-        sb.r_blocks_count = values.reserved_blocks;
-    }
-    if has(TuneFields::RESERVED_UID) {
-        sb.def_resuid = values.reserved_uid as u16;
-    }
-    if has(TuneFields::RESERVED_GID) {
-        sb.def_resgid = values.reserved_gid as u16;
-    }
-    if has(TuneFields::DEFAULT_OPTIONS) {
+    let mut set = |field, set: &dyn Fn(&mut Superblock)| {
+        if fields.contains(field) {
+            set(sb);
+        }
+    };
+    set(TuneFields::ERRORS, &|sb| sb.errors = values.errors);
+    set(TuneFields::MOUNTS, &|sb| sb.mnt_count = values.mounts);
+    set(TuneFields::MOST_MOUNTS, &|sb| sb.max_mnt_count = values.most_mounts);
+    set(TuneFields::CHECK_INTERVAL, &|sb| sb.checkinterval = values.check_interval);
+    set(TuneFields::LAST_CHECK, &|sb| sb.lastcheck = values.last_check);
+    set(TuneFields::RESERVED_BLOCKS, &|sb| sb.r_blocks_count = values.reserved_blocks);
+    set(TuneFields::RESERVED_UID, &|sb| sb.def_resuid = values.reserved_uid as u16);
+    set(TuneFields::RESERVED_GID, &|sb| sb.def_resgid = values.reserved_gid as u16);
+    set(TuneFields::DEFAULT_OPTIONS, &|sb| {
         sb.default_mount_opts = DefaultMountOpts::from_bits_retain(values.default_options);
-    }
-    if has(TuneFields::HASH) {
-        sb.def_hash_version = values.hash;
-    }
-    if has(TuneFields::RAID_STRIDE) {
-        sb.raid_stride = values.raid_stride;
-    }
-    if has(TuneFields::RAID_STRIPE_WIDTH) {
-        sb.raid_stripe_width = values.raid_stripe_width;
-    }
-    if has(TuneFields::MOUNT_OPTIONS) {
-        sb.mount_opts = values.mount_options;
-    }
-    if has(TuneFields::FORCE_CHECK) {
-        sb.state |= State::ERROR;
-    }
+    });
+    set(TuneFields::HASH, &|sb| sb.def_hash_version = values.hash);
+    set(TuneFields::RAID_STRIDE, &|sb| sb.raid_stride = values.raid_stride);
+    set(TuneFields::RAID_STRIPE_WIDTH, &|sb| sb.raid_stripe_width = values.raid_stripe_width);
+    set(TuneFields::MOUNT_OPTIONS, &|sb| sb.mount_opts = values.mount_options);
+    set(TuneFields::FORCE_CHECK, &|sb| sb.state |= State::ERROR);
 }

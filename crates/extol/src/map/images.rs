@@ -17,6 +17,7 @@ use rand::{Rng, SeedableRng};
 use super::fake::{Model, push_joined};
 use super::*;
 use crate::alloc::{AllocOptions, Allocator, SuperCell};
+use crate::fast_commit::eligibility::Change;
 
 type Runs = Vec<(u32, u64, u64, bool)>;
 
@@ -111,6 +112,10 @@ impl Mounted {
         Node { ino, raw: self.vol.read_inode(ino).unwrap() }
     }
 
+    fn write(&self, h: &mut Handle, node: &Node) {
+        self.vol.write_inode(h, node.ino, &node.raw, Change::default()).unwrap();
+    }
+
     fn save(&self, path: &str) {
         let mut h = self.vol.journal.start(1).unwrap();
         self.vol.alloc.flush_super(&mut h, &self.cell).unwrap();
@@ -172,13 +177,7 @@ impl<'a> Worker<'a> {
             Err(FsError::NoSpace) => vol.alloc.free(&mut h, run).unwrap(),
             Err(e) => panic!("{e}"),
         }
-        vol.write_inode(
-            &mut h,
-            self.node.ino,
-            &self.node.raw,
-            crate::fast_commit::eligibility::Change::default(),
-        )
-        .unwrap();
+        self.m.write(&mut h, &self.node);
         h.stop().unwrap();
     }
 
@@ -193,13 +192,7 @@ impl<'a> Worker<'a> {
         let mut at = None;
         loop {
             let outcome = go(vol, &mut h, &mut self.node, at);
-            vol.write_inode(
-                &mut h,
-                self.node.ino,
-                &self.node.raw,
-                crate::fast_commit::eligibility::Change::default(),
-            )
-            .unwrap();
+            self.m.write(&mut h, &self.node);
             match outcome? {
                 Progress::Done => break,
                 Progress::Restart { at: next } => at = Some(next),
@@ -294,15 +287,7 @@ impl<'a> Worker<'a> {
         let bs = u64::from(self.bs());
         self.node.raw.size = u64::from(self.model.end()) * bs;
         let mut h = self.m.vol.journal.start(1).unwrap();
-        self.m
-            .vol
-            .write_inode(
-                &mut h,
-                self.node.ino,
-                &self.node.raw,
-                crate::fast_commit::eligibility::Change::default(),
-            )
-            .unwrap();
+        self.m.write(&mut h, &self.node);
         h.stop().unwrap();
         assert_eq!(self.m.runs(&self.node), self.model.runs(), "{:?}", self.node.ino);
     }
@@ -477,9 +462,6 @@ fn cut_power(m: &Mounted, node: &Node) {
     let m = Mounted::open(&std::fs::read(image_in(&scratch)).unwrap());
     assert_eq!(m.runs(&m.node(node.ino.0)), debugfs_runs(&image_in(&scratch), node.ino));
     assert_eq!(m.node(node.ino.0).raw, node.raw);
-    let mut h = m.vol.journal.start(1).unwrap();
-    m.vol.alloc.flush_super(&mut h, &m.cell).unwrap();
-    h.stop().unwrap();
     m.save(&image_in(&scratch));
     assert_clean(&image_in(&scratch), "after the cut");
 }

@@ -1,6 +1,7 @@
 //! What mkfs made, for the caller to show.
 
 use super::plan::Plan;
+use crate::superblock::uuid_text;
 use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
 use std::fmt;
 
@@ -99,10 +100,7 @@ impl Summary {
     /// The UUID in its usual form.
     #[must_use]
     pub fn uuid_text(&self) -> String {
-        let hex: Vec<String> = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
-        [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]]
-            .map(|part| part.concat())
-            .join("-")
+        uuid_text(&self.uuid)
     }
 }
 

@@ -17,8 +17,8 @@ use super::threads::{Threads, start_writers};
 use super::{fast_commit, features, journal, orphans};
 use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
+use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::ReadaheadThreads;
-use crate::data::writeback::DirtyIndex;
 use crate::dir::DentryCache;
 use crate::dirs_moved::DirsMoved;
 use crate::error::{OpenError, OpenResult, refuse};
@@ -250,7 +250,7 @@ fn open_allocator(
     pending: &Arc<PendingErrors>,
     trust_counters: bool,
     dev: &SharedDevice,
-) -> OpenResult<Allocator> {
+) -> OpenResult<Arc<Allocator>> {
     let bad_groups = Arc::clone(pending);
     let alloc_options = AllocOptions {
         report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),
@@ -259,14 +259,8 @@ fn open_allocator(
         discard: options.space.discard.then(|| Arc::clone(dev)),
         ..AllocOptions::default()
     };
-    let alloc = if geo.cluster_ratio == 1 {
-        Allocator::open(Arc::clone(journal), geo, sb, alloc_options)?
-    } else {
-        Allocator::read_only(Arc::clone(journal), geo, sb, alloc_options)?
-    };
-    for run in protect {
-        alloc.protect(run);
-    }
+    let alloc = Allocator::open(Arc::clone(journal), geo, sb, alloc_options)?;
+    protect.into_iter().for_each(|run| alloc.protect(run));
     Ok(alloc)
 }
 

@@ -75,14 +75,10 @@ pub(crate) fn write_everything(fs: &Arc<MountedFs>) -> Result<Result<()>> {
     for cell in fs.table.cells() {
         delete::delete_if_unused(fs, &cell);
         if let Ok(mut st) = cell.write() {
-            fs.vol.alloc.release(&mut st.window);
+            st.window.empty();
         }
     }
-    {
-        let mut h = fs.start(1)?;
-        fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
-        h.stop().map_err(error::journal)?;
-    }
+    fs.transact(1, |h| fs.vol.alloc.flush_super(h, &fs.sb))?;
     fs.vol.journal.freeze().map_err(error::journal)?;
     fs.vol.journal.flush_data().map_err(error::journal)?;
     Ok(lost)

@@ -329,7 +329,7 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
         clock: Arc::new(SystemClock::new()),
     })?;
     let options = AllocOptions { trust_counters: true, ..AllocOptions::default() };
-    let alloc = Allocator::read_only(Arc::clone(&journal), geo, sb, options)?;
+    let alloc = Allocator::open(Arc::clone(&journal), geo, sb, options)?;
     let vol = Volume::new(Arc::clone(dev), journal, geo.clone(), alloc);
     let raw = vol.read_inode(ino).map_err(bad_journal)?;
     if !raw.is_regular() || raw.links == 0 {

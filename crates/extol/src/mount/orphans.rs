@@ -27,9 +27,7 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
     if head != 0 {
         if damaged {
             // As Linux: on a damaged volume the list cannot be trusted; e2fsck finds what it named.
-            let mut h = fs.start(1)?;
-            fs.sb.update(&mut h, |sb| sb.last_orphan = 0)?;
-            h.stop().map_err(error::journal)?;
+            fs.transact(1, |h| fs.sb.update(h, |sb| sb.last_orphan = 0))?;
         } else {
             found = fs.orphans.read_list(&fs.vol, head)?;
         }
@@ -43,9 +41,7 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
         let listed = fs.orphans.open_file(&fs.vol, &crate::node::Node { ino, raw })?;
         found.extend(listed);
         // From here on the file is in use: the next mount must read it.
-        let mut h = fs.start(1)?;
-        fs.sb.update(&mut h, |sb| sb.feature_ro_compat |= RoCompat::ORPHAN_PRESENT)?;
-        h.stop().map_err(error::journal)?;
+        fs.transact(1, |h| fs.sb.update(h, |sb| sb.feature_ro_compat |= RoCompat::ORPHAN_PRESENT))?;
     }
     let mut seen = std::collections::HashSet::with_capacity(found.len());
     for ino in found {

@@ -91,6 +91,9 @@ fn replay(
 ) -> OpenResult<Arc<Journal>> {
     let sb = read_superblock(&**dev, None)?;
     let geo = geometry(&**dev, &sb)?;
+    if geo.cluster_ratio != 1 {
+        return Err(refused("clusters (bigalloc) are not supported"));
+    }
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,

@@ -44,16 +44,7 @@ pub(crate) fn setattr(fs: &MountedFs, ino: u32, set: &SetAttr) -> Result<Attr> {
         if let Some(size) = set.size {
             resize(fs, &cell, &mut st, size)?;
         }
-        let changed = set.perm.is_some()
-            || set.uid.is_some()
-            || set.gid.is_some()
-            || set.atime.is_some()
-            || set.mtime.is_some()
-            || set.ctime.is_some()
-            || set.flags.is_some()
-            || set.project.is_some()
-            || set.size.is_some();
-        if changed {
+        if *set != SetAttr::default() {
             change(fs, &cell, &mut st, set)?;
         }
         Ok(fs.attr(&st))
@@ -228,12 +219,8 @@ fn chmod(
 }
 
 fn only_times(set: &SetAttr) -> bool {
-    set.perm.is_none()
-        && set.uid.is_none()
-        && set.gid.is_none()
-        && set.flags.is_none()
-        && set.project.is_none()
-        && set.size.is_none()
+    let SetAttr { atime, mtime, ctime, .. } = *set;
+    *set == SetAttr { atime, mtime, ctime, ..SetAttr::default() }
 }
 
 /// Sets the times; the change time is `now` if `set` has none.

@@ -20,12 +20,12 @@ use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
 /// Largest link count; with dir_nlink, a directory with more subdirectories has 1.
-const LINK_MAX: u16 = 65000;
+pub(super) const LINK_MAX: u16 = 65000;
 /// Blocks a new inode may need beside those of its directory: its own block, attributes, a mapping
 /// block.
 const INODE_BLOCKS: u64 = 4;
 /// Blocks an entry may add to a directory: leaf, index at every level, mapping.
-const ENTRY_BLOCKS: u64 = 10;
+pub(super) const ENTRY_BLOCKS: u64 = 10;
 
 fn kind_of(new: &NewNode) -> FileType {
     match new {
@@ -130,7 +130,6 @@ fn create_in(
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
         + acl::INHERIT_CREDITS
-        + inline::CREDITS
         + 12;
     let mut h = fs.start(credits)?;
     let mut made = make(fs, &mut h, parent, new, perm, umask, owner)?;
@@ -144,17 +143,15 @@ fn create_in(
         }
         return Err(e);
     }
-    let now = fs.now();
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw)?;
     }
-    parent.node.raw.mtime = now;
-    parent.node.raw.ctime = now;
+    parent.touch(fs.now());
     parent.store(fs, &mut h, true)?;
     made.store(fs, &mut h, true)?;
     let attr = fs.attr(&made);
     fs.table.retain(made.node.ino.0);
-    fs.table.insert(vol, made);
+    fs.table.insert(made);
     let stopped = h.stop().map_err(error::journal);
     drop(reserved);
     stopped?;
@@ -230,10 +227,7 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
     raw.generation = rand::rng().random();
-    raw.atime = now;
-    raw.ctime = now;
-    raw.mtime = now;
-    raw.crtime = now;
+    (raw.atime, raw.ctime, raw.mtime, raw.crtime) = (now, now, now, now);
     raw.flags = parent.flags & InodeFlags::INHERITED;
     if kind == FileType::Regular {
         raw.flags &= !InodeFlags::NOT_ON_REGULAR;
@@ -339,7 +333,7 @@ pub(crate) fn create_unnamed(
         made.store(fs, &mut h, true)?;
         let attr = fs.attr(&made);
         fs.table.retain(made.node.ino.0);
-        fs.table.insert(&fs.vol, made);
+        fs.table.insert(made);
         let stopped = h.stop().map_err(error::journal);
         drop(reserved);
         stopped.map(|()| attr)

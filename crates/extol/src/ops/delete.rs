@@ -46,7 +46,7 @@ use crate::orphan;
 use crate::xattr;
 
 /// Credits of [`finish`].
-const FINISH: u32 = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
+const FINISH: u32 = xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
 
 /// What becomes of an inode when a name of it is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +172,7 @@ pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
 fn drop_memory(fs: &MountedFs, st: &mut InodeState) {
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     if st.node.raw.maps_blocks() {
         st.node.raw.size = 0;
         st.disk_size = 0;
@@ -184,7 +184,7 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-        inline::clear(vol, h, &mut st.node)?;
+        inline::clear(&mut st.node)?;
     }
     xattr::drop_all(vol, h, &mut st.node)?;
     fs.orphans.remove(fs, h, st.node.ino.0)?;

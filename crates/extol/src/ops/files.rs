@@ -328,11 +328,7 @@ pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
         return Ok(Ok(()));
     }
     let unplaced = data::writeback::flush_all(fs);
-    {
-        let mut h = fs.start(1)?;
-        fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
-        h.stop().map_err(error::journal)?;
-    }
+    fs.transact(1, |h| fs.vol.alloc.flush_super(h, &fs.sb))?;
     fs.vol.journal.make_all_durable().map_err(lost)?;
     Ok(unplaced)
 }

@@ -7,7 +7,7 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
-use super::create::{check_dir, drop_dir_link};
+use super::create::{ENTRY_BLOCKS, LINK_MAX, check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
 use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
@@ -20,10 +20,6 @@ use crate::mounted::{MountedFs, kind_of};
 use crate::ops::references;
 use crate::orphan;
 
-/// Most links to a file.
-const LINK_MAX: u16 = 65000;
-/// Blocks that an entry may add to a directory.
-const ENTRY_BLOCKS: u64 = 10;
 /// Entries read under the directory's lock before they are handed out without it.
 const BATCH: usize = 512;
 
@@ -87,9 +83,7 @@ fn attr_in(fs: &MountedFs, cell: &Cell, dir: u32) -> Result<Attr> {
         return Err(FsError::corrupt(format!("an entry of directory {dir} names an unused inode"))
             .in_inode(ino.into()));
     }
-    if st.kind().is_none() {
-        return Err(FsError::corrupt("inode has an impossible mode").in_inode(ino.into()));
-    }
+    entry_kind(&st)?;
     cell.note_named(&st);
     Ok(fs.attr(&st))
 }
@@ -195,10 +189,9 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
             return Err(FsError::Exists);
         }
         let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
-        let credits =
-            dir::credits_add(&fs.vol, &parent.node) + inline::CREDITS + orphan::CREDITS + 2;
+        let credits = dir::credits_add(&fs.vol, &parent.node) + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
-        let kind = st.kind().ok_or_else(|| FsError::corrupt("inode has an impossible mode"))?;
+        let kind = entry_kind(&st)?;
         let added = dir::add_at(&fs.vol, &mut h, &mut parent.node, name, &spot, st.node.ino, kind);
         let now = fs.now();
         if added.is_ok() {
@@ -209,8 +202,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
             st.node.raw.links += 1;
             st.node.raw.ctime = now;
             st.store(fs, &mut h, true)?;
-            parent.node.raw.mtime = now;
-            parent.node.raw.ctime = now;
+            parent.touch(now);
         }
         parent.store(fs, &mut h, true)?;
         let stopped = h.stop().map_err(error::journal);
@@ -278,6 +270,26 @@ pub(crate) fn drop_link(
     st.store(fs, h, true)
 }
 
+/// Removes the entry at `spot`, and the link that it is.
+fn remove_entry(
+    fs: &MountedFs,
+    parent: &mut InodeState,
+    name: &[u8],
+    spot: &dir::Spot,
+    st: &mut InodeState,
+) -> Result<()> {
+    let end = delete::End::of(fs, st);
+    fs.transact(dir::REMOVE_CREDITS + orphan::CREDITS + 2 + end.credits(), |h| {
+        dir::remove_at(&fs.vol, h, &mut parent.node, name, spot)?;
+        parent.touch(fs.now());
+        if st.is_dir() {
+            drop_dir_link(&mut parent.node.raw);
+        }
+        parent.store(fs, h, true)?;
+        drop_link(fs, h, st, end)
+    })
+}
+
 /// Removes the name of a non-directory.
 pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
@@ -296,24 +308,12 @@ pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
         }
         let mut st = cell.write()?;
         check_removable(&parent, &st)?;
-        let end = delete::End::of(fs, &st);
-        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
-        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
-        touch_dir(fs, &mut parent);
-        parent.store(fs, &mut h, true)?;
-        drop_link(fs, &mut h, &mut st, end)?;
-        h.stop().map_err(error::journal)?;
+        remove_entry(fs, &mut parent, name, &spot, &mut st)?;
         drop(st);
         cell
     };
     delete::delete_if_unused(fs, &cell);
     Ok(())
-}
-
-fn touch_dir(fs: &MountedFs, parent: &mut InodeState) {
-    let now = fs.now();
-    parent.node.raw.mtime = now;
-    parent.node.raw.ctime = now;
 }
 
 /// Removes an empty directory.
@@ -340,14 +340,7 @@ pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
         if !dir::is_empty(&fs.vol, &st.node)? {
             return Err(FsError::NotEmpty);
         }
-        let end = delete::End::of(fs, &st);
-        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
-        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
-        touch_dir(fs, &mut parent);
-        drop_dir_link(&mut parent.node.raw);
-        parent.store(fs, &mut h, true)?;
-        drop_link(fs, &mut h, &mut st, end)?;
-        h.stop().map_err(error::journal)?;
+        remove_entry(fs, &mut parent, name, &spot, &mut st)?;
         drop(st);
         cell
     };
@@ -421,7 +414,7 @@ fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     let len = usize::try_from(raw.size).unwrap_or(usize::MAX);
     let bad = || FsError::corrupt("symbolic link has an impossible length").in_inode(ino.into());
     if raw.flags.contains(InodeFlags::INLINE_DATA) {
-        return inline::read(&fs.vol, &st.node);
+        return inline::read(&st.node);
     }
     if raw.is_fast_symlink() {
         return Ok(raw.i_block.get(..len).ok_or_else(bad)?.to_vec());

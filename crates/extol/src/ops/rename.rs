@@ -20,7 +20,6 @@ use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
 use crate::fast_commit::{self, Delta, Reason};
-use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::mounted::MountedFs;
 use crate::orphan;
@@ -272,9 +271,8 @@ impl Rename<'_> {
     fn credits(&self, dirs: &Dirs<'_>) -> u32 {
         let new_names = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
         new_names * (dir::credits_add(&self.fs.vol, &dirs.to_ref().node) + 3)
-            + 2 * dir::credits_remove()
+            + 2 * dir::REMOVE_CREDITS
             + orphan::CREDITS
-            + inline::CREDITS
             + 5
     }
 
@@ -331,8 +329,7 @@ impl Rename<'_> {
             // One subdirectory took the name of another.
             drop_dir_link(&mut dirs.from.node.raw);
         }
-        let now = fs.now();
-        source.node.raw.ctime = now;
+        source.node.raw.ctime = fs.now();
         source.store(fs, &mut h, true)?;
         if let (Some(target), Some(end)) = (target, end) {
             drop_link(fs, &mut h, target, end)?;
@@ -386,8 +383,7 @@ impl Rename<'_> {
     fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle) -> Result<()> {
         let now = self.fs.now();
         for st in [Some(&mut dirs.from), dirs.to.as_mut()].into_iter().flatten() {
-            st.node.raw.mtime = now;
-            st.node.raw.ctime = now;
+            st.touch(now);
             st.store(self.fs, h, true)?;
         }
         Ok(())
@@ -405,7 +401,7 @@ impl Rename<'_> {
         if moves && b_dir && !a_dir {
             create::add_dir_link(fs, &mut dirs.from.node.raw.clone())?;
         }
-        let mut h = fs.start(4 * dir::credits_remove() + 6)?;
+        let mut h = fs.start(4 * dir::REMOVE_CREDITS + 6)?;
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {

@@ -34,6 +34,12 @@ impl<'a> Word<'a> {
         self.name == name
     }
 
+    /// Sets a flag: on if this is the option `name`.
+    pub fn flag(&self, name: &str, flag: &mut bool) -> Result<(), String> {
+        *flag = self.is(name);
+        Ok(())
+    }
+
     /// The value as a number.
     pub fn number(&self) -> Result<u64, String> {
         self.value.and_then(|v| v.parse::<u64>().ok()).ok_or_else(|| self.bad())

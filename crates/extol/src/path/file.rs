@@ -10,8 +10,8 @@ use extol_vfs::{
 
 use super::guard::{Held, Inode};
 use super::resolve::{Last, Spot, resolve};
-use crate::Ext4;
 use crate::data::readahead::FileReadahead;
+use crate::ext4::Ext4;
 
 /// How to open a file; the names of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use extol_vfs::{Attr, FileId, FileKind, FileSystem as _, FsError, Result};
 
-use crate::Ext4;
+use crate::ext4::Ext4;
 
 /// A reference on an inode: as long as it exists, the inode does, even without a name.
 ///

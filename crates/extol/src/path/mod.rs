@@ -74,7 +74,7 @@ pub use dirs::{DirItem, ReadDir, Walk, WalkItem};
 pub use file::{File, OpenOptions};
 pub use guard::Inode;
 
-use crate::Ext4;
+use crate::ext4::Ext4;
 use guard::Held;
 use resolve::{Last, Spot};
 
@@ -226,15 +226,14 @@ impl Ext4 {
         let ends = (0..=path.len()).filter(|i| path.get(*i).is_none_or(|b| *b == b'/'));
         for end in ends.filter(|i| *i > 0) {
             let part = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
-            match self.inode(part) {
-                Ok(node) if node.kind() == FileKind::Directory => {}
-                Ok(_) => return Err(FsError::NotADirectory),
-                // Another thread may make the same one.
-                Err(FsError::NotFound) => match self.create_dir(part) {
-                    Ok(()) | Err(FsError::Exists) => {}
-                    Err(e) => return Err(e),
-                },
-                Err(e) => return Err(e),
+            let made = match self.inode(part) {
+                Ok(node) if node.kind() != FileKind::Directory => Err(FsError::NotADirectory),
+                Err(FsError::NotFound) => self.create_dir(part),
+                found => found.map(drop),
+            };
+            // Another thread may make the same one.
+            if !matches!(made, Err(FsError::Exists)) {
+                made?;
             }
         }
         Ok(())
@@ -258,8 +257,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `Invalid` if it is none.
     pub fn read_link(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let node = self.spot(path, Last::Keep)?.found()?;
-        self.readlink(node.ino()).map(path_of)
+        self.readlink(self.spot(path, Last::Keep)?.found()?.ino()).map(path_of)
     }
 
     /// Gives a file a second name. A symbolic link gets it itself.
@@ -271,8 +269,7 @@ impl Ext4 {
         original: impl AsRef<Path>,
         path: impl AsRef<Path>,
     ) -> Result<()> {
-        let node = self.spot(original, Last::Keep)?.found()?;
-        self.link_inode(node.ino(), path.as_ref())
+        self.link_inode(self.spot(original, Last::Keep)?.found()?.ino(), path.as_ref())
     }
 
     fn link_inode(self: &Arc<Self>, ino: u32, path: &Path) -> Result<()> {
@@ -317,8 +314,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `Busy` for the root; `NotPermitted` for immutable files.
     pub fn remove_dir_all(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
-        let spot = self.spot(path, Last::Keep)?;
-        remove::all(self, spot)
+        remove::all(self, self.spot(path, Last::Keep)?)
     }
 
     /// Renames, replacing a file or empty directory that has the new name already. (`rename` on the
@@ -375,10 +371,8 @@ impl Ext4 {
 
     fn attributes(self: &Arc<Self>, path: &Path, last: Last) -> Result<Attr> {
         // (Never a link, so `last` does not matter.)
-        match self.lookup_cached(bytes_of(path)) {
-            Some(attr) => Ok(attr),
-            None => self.spot(path, last)?.attributes(),
-        }
+        let cached = self.lookup_cached(bytes_of(path));
+        cached.map_or_else(|| self.spot(path, last)?.attributes(), Ok)
     }
 
     /// True if the path leads to something. Errors count as "no".
@@ -452,8 +446,7 @@ impl Ext4 {
     }
 
     fn set(self: &Arc<Self>, path: impl AsRef<Path>, last: Last, set: &SetAttr) -> Result<()> {
-        let node = self.spot(path, last)?.found()?;
-        self.setattr(node.ino(), set).map(drop)
+        self.setattr(self.spot(path, last)?.found()?.ino(), set).map(drop)
     }
 
     /// Value of an extended attribute, by its full name (`user.x`).

@@ -14,7 +14,7 @@ use extol_vfs::{DirEntry, FileKind, FileSystem as _, FsError, Result};
 use super::dirs::fetch;
 use super::guard::Inode;
 use super::resolve::Spot;
-use crate::Ext4;
+use crate::ext4::Ext4;
 
 struct Level {
     /// The directory that holds its name, and the name.

@@ -13,7 +13,7 @@ use extol_vfs::{Attr, FileKind, FileSystem as _, FsError, Result};
 use smallvec::SmallVec;
 
 use super::guard::Held;
-use crate::Ext4;
+use crate::ext4::Ext4;
 
 /// Most links that a path may lead through, as on Linux.
 const MAX_LINKS: u32 = 40;

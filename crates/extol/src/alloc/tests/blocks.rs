@@ -25,7 +25,7 @@ fn full_to_the_last_block_and_back() {
     }
     assert_eq!(got, free, "windows were emptied for the last blocks");
     assert_eq!(window.blocks(), 0);
-    rig.alloc.release(&mut window);
+    window.empty();
     let mut h = rig.journal.start(200).unwrap();
     for &run in &runs {
         rig.alloc.commit_take(&mut h, run).unwrap();
@@ -76,9 +76,8 @@ fn runs_that_cross_groups_are_freed_in_pieces() {
     );
     // A border of two groups without metadata of their own.
     let second = (2..rig.geo.groups - 1).map(GroupNr).find(|&g| {
-        let zones = |g| {
-            rig.alloc.shared.table.zones(&rig.journal, g, &rig.alloc.group_desc(g).unwrap()).len()
-        };
+        let zones =
+            |g| rig.alloc.table.zones(&rig.journal, g, &rig.alloc.group_desc(g).unwrap()).len();
         zones(g) == 0 && zones(GroupNr(g.0 - 1)) == 0
     });
     let border = rig.geo.group_first_block(second.unwrap()).0;

@@ -143,7 +143,7 @@ fn no_block_with_a_busy_inode_is_read_ahead() {
     let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 2048", "20M");
     let group = rig.geo.group_of_inode(rig.new_inode(2, false, false).unwrap()).0;
     let desc = rig.alloc.group_desc(group).unwrap();
-    let shared = &rig.alloc.shared;
+    let shared = &rig.alloc;
     let found = shared.group(group).unwrap();
     let mut map = shared.read_inode_map(found, &found.lock()).unwrap();
     let per_block = rig.geo.inodes_per_block();

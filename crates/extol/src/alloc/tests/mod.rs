@@ -90,7 +90,7 @@ struct Rig {
     journal: Arc<Journal>,
     geo: Geometry,
     cell: SuperCell,
-    alloc: Allocator,
+    alloc: Arc<Allocator>,
     reports: Arc<Mutex<Vec<FsError>>>,
 }
 

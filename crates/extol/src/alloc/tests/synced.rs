@@ -135,7 +135,7 @@ fn across_groups() {
         log.append(&rig, 1);
     }
     assert_eq!(log.map, [Run { start: BlockNr(end.0 - 41), len: 121 }]);
-    rig.alloc.release(&mut log.window);
+    log.window.empty();
 }
 
 /// Each new log halves the largest free run.
@@ -144,14 +144,14 @@ fn far_from_each_other() {
     let rig = rig("512M");
     let mut places: Vec<u64> = Vec::new();
     for _ in 0..4 {
-        let run = rig.alloc.shared.take_amid(NEAR, 64, 2048).unwrap();
+        let run = rig.alloc.take_amid(NEAR, 64, 2048).unwrap();
         assert_eq!(rig.geo.group_of_block(run.start), GroupNr(0), "near its inode");
         places.push(run.start.0);
     }
     places.sort_unstable();
     let apart = places.windows(2).map(|two| two[1] - two[0]).min().unwrap();
     assert!(apart > 3500, "{places:?}");
-    assert_eq!(rig.alloc.shared.take_amid(NEAR, 64, 40_000), None, "no group has that");
+    assert_eq!(rig.alloc.take_amid(NEAR, 64, 40_000), None, "no group has that");
 }
 
 /// After a window was emptied under pressure, its blocks do not count as zeroed.

@@ -80,7 +80,7 @@ fn threads_share_a_volume() {
                         }
                         if step % 10 == 0 {
                             rig.alloc.give_back(taken);
-                            rig.alloc.release(&mut window);
+                            window.empty();
                         } else {
                             let mut owned = owned.lock();
                             assert!(

@@ -5,7 +5,7 @@ use super::*;
 const NEAR: BlockNr = BlockNr(3000);
 
 fn zeroed(rig: &Rig, want: u32, at: Option<BlockNr>) -> Option<Run> {
-    rig.alloc.shared.take_zeroed(want, want, at, NEAR)
+    rig.alloc.take_zeroed(want, want, at, NEAR)
 }
 
 fn filled(rig: &Rig) -> Run {
@@ -126,7 +126,7 @@ fn those_that_could_not_be_zeroed() {
     assert_eq!(zeroed(&rig, 4, None), None);
     rig.alloc.refill_zeroed(&BeforeZeros { rig: &rig, before: &|| {}, fails: true }).unwrap_err();
     rig.journal.flush_data().unwrap();
-    assert_eq!((zeroed(&rig, 1, None), rig.alloc.shared.windows.blocks()), (None, 0));
+    assert_eq!((zeroed(&rig, 1, None), rig.alloc.windows.blocks()), (None, 0));
     assert_eq!(take_all(&rig), rig.alloc.counters().free);
 }
 
@@ -179,16 +179,16 @@ fn remains_are_given_back() {
 fn refills_follow_the_demand() {
     let rig = clean("-t ext4 -b 4096", "64M");
     rig.alloc.refill_zeroed(&*rig.disk).unwrap();
-    assert_eq!(rig.alloc.shared.windows.blocks(), 0);
+    assert_eq!(rig.alloc.windows.blocks(), 0);
     filled(&rig);
-    let mut held = vec![rig.alloc.shared.windows.blocks()];
+    let mut held = vec![rig.alloc.windows.blocks()];
     for _ in 0..60 {
         for _ in 0..4 {
             let _ = zeroed(&rig, 4, None);
         }
         rig.alloc.refill_zeroed(&*rig.disk).unwrap();
         rig.journal.flush_data().unwrap();
-        held.push(rig.alloc.shared.windows.blocks());
+        held.push(rig.alloc.windows.blocks());
     }
     assert_eq!(held[0], 28, "32 at first");
     let most = *held.iter().max().unwrap();
@@ -203,5 +203,5 @@ fn given_back_under_pressure() {
     assert_eq!(take_all(&rig), rig.alloc.counters().free - 4, "all but those that were handed out");
     assert_eq!(zeroed(&rig, 1, None), None);
     rig.alloc.refill_zeroed(&*rig.disk).unwrap();
-    assert_eq!(rig.alloc.shared.windows.blocks(), 0, "nothing is left to take");
+    assert_eq!(rig.alloc.windows.blocks(), 0, "nothing is left to take");
 }

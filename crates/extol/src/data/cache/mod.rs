@@ -47,7 +47,6 @@
 //! lies in one shard.
 
 mod device;
-mod list;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -63,9 +62,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use device::CachedDevice;
 use shard::Shard;
 
-/// From this many bytes on, reads and writes bypass the cache: a copy costs more than it saves, and
-/// they would evict much else. (The same bound as for dirty pages.)
-pub(crate) const LARGE: usize = super::write::DIRECT;
+/// From this many bytes on, reads and writes bypass the cache, and whole blocks that are written
+/// also the dirty pages: a copy costs more than it saves, and they would evict much else.
+pub(crate) const LARGE: usize = 256 * 1024;
 /// Blocks of a region: the size of a small file.
 const REGION: u64 = 16;
 /// Words for regions: at least as many as a cache of the default size holds regions, so few writes
@@ -275,9 +274,9 @@ impl DataCache {
         for shard in &self.shards {
             let mut shard = shard.lock();
             for block in shard.blocks() {
-                shard.remove(block);
                 self.regions[region_of(block)].sub();
             }
+            shard.clear();
         }
     }
 

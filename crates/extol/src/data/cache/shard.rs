@@ -10,11 +10,9 @@
 //! So a long scan evicts a tenth at most. A reader of small pieces asks for the same block several
 //! times in a row: that counts as one hit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-
-use super::list::{Link, List, NONE};
 
 /// Most hits that count: rounds that a block stays in the main queue.
 const HITS: u8 = 3;
@@ -30,13 +28,6 @@ struct Slot {
     filled: bool,
     hits: u8,
     main: bool,
-    link: Link,
-}
-
-impl AsMut<Link> for Slot {
-    fn as_mut(&mut self) -> &mut Link {
-        &mut self.link
-    }
 }
 
 /// Blocks of a part of the device.
@@ -47,12 +38,14 @@ pub(super) struct Shard {
     slots: Vec<Slot>,
     free: Vec<u32>,
     index: HashMap<u64, u32, RandomState>,
-    small: List,
-    main: List,
+    /// Slots, the oldest first. (A block that is written in part or discarded leaves from the
+    /// middle; that is rare, and a search in the queue of a shard is short.)
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
     /// Numbers of blocks evicted from the small queue, by hash.
     history: Vec<u32>,
     /// The slot of the last hit.
-    last: u32,
+    last: Option<u32>,
     filled: usize,
 }
 
@@ -64,10 +57,10 @@ impl Shard {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashMap::default(),
-            small: List::default(),
-            main: List::default(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
             history: Vec::new(),
-            last: NONE,
+            last: None,
             filled: 0,
         }
     }
@@ -79,6 +72,11 @@ impl Shard {
 
     pub fn blocks(&self) -> Vec<u64> {
         self.index.keys().copied().collect()
+    }
+
+    /// Drops all blocks.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.room, self.block_len);
     }
 
     pub fn has(&self, block: u64) -> bool {
@@ -97,9 +95,9 @@ impl Shard {
         if !slot.filled {
             return None;
         }
-        if self.last != at {
+        if self.last != Some(at) {
             slot.hits = (slot.hits + 1).min(HITS);
-            self.last = at;
+            self.last = Some(at);
         }
         Some(&slot.bytes)
     }
@@ -137,21 +135,19 @@ impl Shard {
                 filled: false,
                 hits: 0,
                 main: false,
-                link: Link::default(),
             });
             (self.slots.len() - 1) as u32
         });
         let main = self.take_from_history(block);
         let slot = &mut self.slots[at as usize];
         (slot.block, slot.hits, slot.main) = (block, 0, main);
-        let queue = if main { &mut self.main } else { &mut self.small };
-        queue.push(&mut self.slots, at);
+        if main { &mut self.main } else { &mut self.small }.push_back(at);
         self.index.insert(block, at);
         if let Some(bytes) = bytes {
             self.fill(block, bytes);
         }
         // The same reader's next pieces of it are no hits.
-        self.last = at;
+        self.last = Some(at);
         out
     }
 
@@ -163,15 +159,15 @@ impl Shard {
     }
 
     fn take(&mut self, at: u32) -> u64 {
-        let queue = if self.slots[at as usize].main { &mut self.main } else { &mut self.small };
-        queue.take(&mut self.slots, at);
         let slot = &mut self.slots[at as usize];
+        let queue = if slot.main { &mut self.main } else { &mut self.small };
+        if let Some(place) = queue.iter().position(|other| *other == at) {
+            queue.remove(place);
+        }
         self.filled -= usize::from(std::mem::take(&mut slot.filled));
         self.index.remove(&slot.block);
         self.free.push(at);
-        if self.last == at {
-            self.last = NONE;
-        }
+        self.last = self.last.filter(|last| *last != at);
         slot.block
     }
 
@@ -179,9 +175,9 @@ impl Shard {
     /// away.
     fn evict(&mut self) -> Option<u64> {
         loop {
-            let small = self.small.len() > self.room / SMALL_PART || self.main.len() == 0;
+            let small = self.small.len() > self.room / SMALL_PART || self.main.is_empty();
             let queue = if small { &mut self.small } else { &mut self.main };
-            let at = queue.first()?;
+            let at = *queue.front()?;
             let slot = &mut self.slots[at as usize];
             if slot.hits == 0 {
                 let block = slot.block;
@@ -192,8 +188,8 @@ impl Shard {
             }
             slot.hits = if small { 0 } else { slot.hits - 1 };
             slot.main = true;
-            queue.take(&mut self.slots, at);
-            self.main.push(&mut self.slots, at);
+            queue.pop_front();
+            self.main.push_back(at);
         }
     }
 

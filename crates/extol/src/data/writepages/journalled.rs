@@ -66,14 +66,9 @@ fn journal_blocks(
         };
         let len = taken.map_or(len, |run| run.len);
         let credits = len + tree + credits_for_groups(len, vol.geo.blocks_per_group) + 2;
-        let started = vol.journal.start(credits.min(vol.journal.max_credits()));
-        let mut h = match started {
-            Ok(h) => h,
-            Err(e) => {
-                taken.into_iter().for_each(|run| vol.alloc.give_back(run));
-                return Err(error::journal(e));
-            }
-        };
+        let mut h = fs.start(credits).inspect_err(|_| {
+            taken.into_iter().for_each(|run| vol.alloc.give_back(run));
+        })?;
         if let Some(run) = taken {
             commit(vol, &mut h, run, reserved, used)?;
             if let Err(e) = map::insert(vol, &mut h, &mut st.node, here, run, false) {

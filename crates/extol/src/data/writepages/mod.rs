@@ -252,8 +252,7 @@ impl BlockWriter<'_> {
                 MapChange::Convert { .. } => map::credits_for_convert(&self.st.node),
             }
         });
-        let mut h =
-            vol.journal.start(credits.min(vol.journal.max_credits())).map_err(error::journal)?;
+        let mut h = self.fs.start(credits)?;
         let mut result = Ok(());
         let mut reached = 0;
         while let Some(change) = self.changes.first().copied() {

@@ -172,7 +172,7 @@ impl Lab {
 
     /// Removes a name.
     pub fn remove(&mut self, name: &[u8]) -> Result<()> {
-        let gone = self.run(dir::credits_remove(), |vol, h, dir| dir::remove(vol, h, dir, name))?;
+        let gone = self.run(dir::REMOVE_CREDITS, |vol, h, dir| dir::remove(vol, h, dir, name))?;
         assert_eq!(self.model.remove(name), Some(gone));
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Lab {
     /// Lets a name lead to another file.
     pub fn replace(&mut self, name: &[u8], file: usize) -> Result<()> {
         let ino = self.files[file];
-        self.run(dir::credits_remove(), |vol, h, dir| {
+        self.run(dir::REMOVE_CREDITS, |vol, h, dir| {
             dir::replace(vol, h, dir, name, ino, FileType::Regular)
         })?;
         self.model.insert(name.to_vec(), ino);
@@ -189,8 +189,7 @@ impl Lab {
 
     /// Lets `..` lead to another directory.
     pub fn set_dotdot(&mut self, parent: InodeNr) {
-        self.run(dir::credits_remove(), |vol, h, dir| dir::set_dotdot(vol, h, dir, parent))
-            .unwrap();
+        self.run(dir::REMOVE_CREDITS, |vol, h, dir| dir::set_dotdot(vol, h, dir, parent)).unwrap();
     }
 
     pub fn lookup(&self, name: &[u8]) -> Option<InodeNr> {

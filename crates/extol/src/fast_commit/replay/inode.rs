@@ -156,12 +156,8 @@ fn keep(t: &mut Touched, new: &mut Inode, image: &[u8]) -> std::result::Result<(
 
 impl Touched {
     /// A small file has outgrown its inode: from now on it maps blocks.
-    pub(super) fn leave_inode(
-        &mut self,
-        vol: &crate::volume::Volume,
-        h: &mut extol_jbd2::Handle,
-    ) -> Result<()> {
-        inline::clear(vol, h, &mut self.node)?;
+    pub(super) fn leave_inode(&mut self, vol: &crate::volume::Volume) -> Result<()> {
+        inline::clear(&mut self.node)?;
         map::init(&vol.geo, &mut self.node.raw);
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Replay<'_> {
         let (vol, h) = (self.vol, &mut self.h);
         let Some(t) = self.inodes.get_mut(&ino) else { return Ok(()) };
         if t.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-            t.leave_inode(vol, h)?;
+            t.leave_inode(vol)?;
         }
         let node = &mut t.node;
         let mut done = 0;

@@ -51,12 +51,9 @@ pub(super) fn lookup<S: Store>(io: &S, root: &Root, lblk: u32) -> Result<Mapping
             return Ok(Mapping::Mapped { pblk: run.pblk, len: run.len, unwritten: run.unwritten });
         }
     }
-    let next = if leaf.at < leaf.count {
-        leaf.with(root, |v| u64::from(v.key(leaf.at)))
-    } else if leaf.hi < u64::from(node::END_OF_SPACE) {
-        leaf.hi
-    } else {
-        1 << 32
+    let next = match leaf.key_or_end(root, leaf.at) {
+        end if end >= u64::from(node::END_OF_SPACE) => 1 << 32,
+        next => next,
     };
     Ok(Mapping::Hole { len: next.saturating_sub(u64::from(lblk)).max(1) })
 }

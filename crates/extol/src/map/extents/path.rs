@@ -117,13 +117,16 @@ impl<B: Cached> Step<B> {
         }
     }
 
+    /// The key of entry `i`; behind the last entry, where the next node begins.
+    pub fn key_or_end(&self, root: &Root, i: usize) -> u64 {
+        if i < self.count { self.with(root, |v| u64::from(v.key(i))) } else { self.hi }
+    }
+
     /// The extents of a leaf, checked against each other and the volume as far as a search uses
     /// them.
     pub fn extent<S: Store>(&self, io: &S, root: &Root, i: usize) -> Result<MappedRun> {
-        let (run, next) = self.with(root, |v| {
-            let next = if i + 1 < self.count { u64::from(v.key(i + 1)) } else { self.hi };
-            (v.extent(i), next)
-        });
+        let run = self.with(root, |v| v.extent(i));
+        let next = self.key_or_end(root, i + 1);
         if run.len == 0 || run.end() > next || !io.shape().holds(run.pblk.0, u64::from(run.len)) {
             return Err(
                 root.blame(FsError::corrupt("extent of an impossible range").at_block(self.nr.0))

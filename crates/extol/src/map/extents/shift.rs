@@ -138,11 +138,7 @@ fn check_room<S: StoreMut>(ed: &Editor<'_, S>, from: u32, to: u32, by: u32) -> R
         return Ok(());
     }
     let last = leaf.extent(ed.io, ed.root, leaf.at - 1)?.end();
-    let room = if leaf.at < leaf.count {
-        leaf.with(ed.root, |v| u64::from(v.key(leaf.at)))
-    } else {
-        leaf.hi
-    };
+    let room = leaf.key_or_end(ed.root, leaf.at);
     if last > u64::from(from) && last + u64::from(by) > room {
         return Err(FsError::FileTooLarge);
     }

@@ -16,10 +16,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "0",
         reason: "an fsync waits at least so long for others to share its commit",
         remount: Remount::Live,
-        set: |o, w| {
-            o.journal.batching.min = Duration::from_micros(w.u32()?.into());
-            Ok(())
-        },
+        set: |o, w| w.u32().map(|us| o.journal.batching.min = Duration::from_micros(us.into())),
         show: |o| format!("min_batch_time={}", o.journal.batching.min.as_micros()),
     },
     OptionSpec {
@@ -28,10 +25,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "15000",
         reason: "an fsync waits at most so long for others; 0: never",
         remount: Remount::Live,
-        set: |o, w| {
-            o.journal.batching.max = Duration::from_micros(w.u32()?.into());
-            Ok(())
-        },
+        set: |o, w| w.u32().map(|us| o.journal.batching.max = Duration::from_micros(us.into())),
         show: |o| format!("max_batch_time={}", o.journal.batching.max.as_micros()),
     },
     OptionSpec {
@@ -40,10 +34,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "auto",
         reason: "whether a fast commit is a durable write (FUA), or a write and a flush",
         remount: Remount::Live,
-        set: |o, w| {
-            o.journal.fua = w.choose(&FuaPolicy::NAMES)?;
-            Ok(())
-        },
+        set: |o, w| w.choose(&FuaPolicy::NAMES).map(|value| o.journal.fua = value),
         show: |o| format!("fua={}", o.journal.fua.name()),
     },
     OptionSpec {

@@ -25,10 +25,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "rw",
         reason: "ro: nothing is written; a log that needs recovery is replayed in memory",
         remount: Remount::Live,
-        set: |o, w| {
-            o.access.read_only = w.is("ro");
-            Ok(())
-        },
+        set: |o, w| w.flag("ro", &mut o.access.read_only),
         show: |o| if o.access.read_only { "ro" } else { "rw" }.to_owned(),
     },
     OptionSpec {
@@ -60,10 +57,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "diratime",
         reason: "nodiratime: listing a directory does not write",
         remount: Remount::Live,
-        set: |o, w| {
-            o.inodes.nodiratime = w.is("nodiratime");
-            Ok(())
-        },
+        set: |o, w| w.flag("nodiratime", &mut o.inodes.nodiratime),
         show: |o| if o.inodes.nodiratime { "nodiratime" } else { "diratime" }.to_owned(),
     },
     OptionSpec {
@@ -72,10 +66,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "async",
         reason: "sync: every write is durable when it returns, for programs that do not fsync",
         remount: Remount::Live,
-        set: |o, w| {
-            o.data.sync = w.is("sync");
-            Ok(())
-        },
+        set: |o, w| w.flag("sync", &mut o.data.sync),
         show: |o| if o.data.sync { "sync" } else { "async" }.to_owned(),
     },
     OptionSpec {
@@ -84,10 +75,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "nodirsync",
         reason: "dirsync: names are durable when the call returns, as some mail servers expect",
         remount: Remount::Live,
-        set: |o, w| {
-            o.data.dirsync = w.is("dirsync");
-            Ok(())
-        },
+        set: |o, w| w.flag("dirsync", &mut o.data.dirsync),
         show: |o| only(o.data.dirsync, "dirsync"),
     },
     OptionSpec {
@@ -96,10 +84,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "nolazytime",
         reason: "lazytime: time stamps alone are written with the next other change",
         remount: Remount::Live,
-        set: |o, w| {
-            o.inodes.lazytime = w.is("lazytime");
-            Ok(())
-        },
+        set: |o, w| w.flag("lazytime", &mut o.inodes.lazytime),
         show: |o| flag(o.inodes.lazytime, "lazytime"),
     },
     OptionSpec {
@@ -120,10 +105,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "1",
         reason: "open a volume whose first superblock is damaged",
         remount: Remount::Fixed,
-        set: |o, w| {
-            o.access.superblock = Some(w.number()?);
-            Ok(())
-        },
+        set: |o, w| w.number().map(|value| o.access.superblock = Some(value)),
         show: |o| with("sb", o.access.superblock),
     },
     OptionSpec {
@@ -144,10 +126,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says, else ordered",
         reason: "journal: file data is as safe as metadata, and written twice",
         remount: Remount::FixedAs("Cannot change data mode on remount"),
-        set: |o, w| {
-            o.journal.data_mode = Some(w.choose(DATA)?);
-            Ok(())
-        },
+        set: |o, w| w.choose(DATA).map(|value| o.journal.data_mode = Some(value)),
         show: |o| with("data", o.journal.data_mode.map(|mode| name_of(DATA, mode))),
     },
     OptionSpec {
@@ -184,10 +163,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "nojournal_checksum",
         reason: "checksums in the log of a volume without metadata_csum",
         remount: CHECKSUM,
-        set: |o, w| {
-            o.journal.checksum = w.is("journal_checksum");
-            Ok(())
-        },
+        set: |o, w| w.flag("journal_checksum", &mut o.journal.checksum),
         show: |o| flag(o.journal.checksum, "journal_checksum"),
     },
     OptionSpec {

@@ -106,10 +106,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "64",
         reason: "memory for file data that is not yet written; more lets writers run ahead longer",
         remount: Remount::Live,
-        set: |o, w| {
-            o.data.dirty_bytes = mebibytes(w, 1)?;
-            Ok(())
-        },
+        set: |o, w| mebibytes(w, 1).map(|value| o.data.dirty_bytes = value),
         show: |o| format!("dirty_mb={}", o.data.dirty_bytes / MIB),
     },
     OptionSpec {
@@ -118,10 +115,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "64; for a mount 0, because the kernel keeps the data",
         reason: "memory for clean file data that programs read again",
         remount: Remount::Fixed,
-        set: |o, w| {
-            o.cache.data = Some(mebibytes(w, 0)?);
-            Ok(())
-        },
+        set: |o, w| mebibytes(w, 0).map(|value| o.cache.data = Some(value)),
         show: |o| with("data_cache_mb", o.cache.data.map(|bytes| bytes / MIB)),
     },
     OptionSpec {
@@ -142,10 +136,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "192",
         reason: "memory for metadata; the working set of inode tables and directories",
         remount: Remount::Fixed,
-        set: |o, w| {
-            o.cache.metadata_bytes = mebibytes(w, 4)?;
-            Ok(())
-        },
+        set: |o, w| mebibytes(w, 4).map(|value| o.cache.metadata_bytes = value),
         show: |o| format!("cache_mb={}", o.cache.metadata_bytes / MIB),
     },
     OptionSpec {

@@ -18,10 +18,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says",
         reason: "what damaged metadata does to the mount",
         remount: Remount::Live,
-        set: |o, w| {
-            o.access.errors = Some(w.choose(ERRORS)?);
-            Ok(())
-        },
+        set: |o, w| w.choose(ERRORS).map(|value| o.access.errors = Some(value)),
         show: |o| with("errors", o.access.errors.map(|policy| name_of(ERRORS, policy))),
     },
     OptionSpec {
@@ -30,10 +27,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "nodiscard",
         reason: "discard: freed blocks are given back to a flash device or a sparse image at once",
         remount: Remount::Live,
-        set: |o, w| {
-            o.space.discard = w.is("discard");
-            Ok(())
-        },
+        set: |o, w| w.flag("discard", &mut o.space.discard),
         show: |o| flag(o.space.discard, "discard"),
     },
     OptionSpec {
@@ -54,10 +48,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "bsddf",
         reason: "minixdf: df counts metadata as space, too",
         remount: Remount::Live,
-        set: |o, w| {
-            o.space.minixdf = w.is("minixdf");
-            Ok(())
-        },
+        set: |o, w| w.flag("minixdf", &mut o.space.minixdf),
         show: |o| if o.space.minixdf { "minixdf" } else { "bsddf" }.to_owned(),
     },
     OptionSpec {
@@ -66,10 +57,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "user_xattr",
         reason: "nouser_xattr: no attributes of users",
         remount: Remount::Fixed,
-        set: |o, w| {
-            o.inodes.user_xattr = w.is("user_xattr");
-            Ok(())
-        },
+        set: |o, w| w.flag("user_xattr", &mut o.inodes.user_xattr),
         show: |o| flag(o.inodes.user_xattr, "user_xattr"),
     },
     OptionSpec {
@@ -78,10 +66,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "acl",
         reason: "noacl: no access control lists",
         remount: Remount::Fixed,
-        set: |o, w| {
-            o.inodes.acl = w.is("acl");
-            Ok(())
-        },
+        set: |o, w| w.flag("acl", &mut o.inodes.acl),
         show: |o| flag(o.inodes.acl, "acl"),
     },
     OptionSpec {
@@ -90,10 +75,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says",
         reason: "a user beside root that may use the reserved blocks",
         remount: Remount::Live,
-        set: |o, w| {
-            o.space.resuid = Some(w.u32()?);
-            Ok(())
-        },
+        set: |o, w| w.u32().map(|value| o.space.resuid = Some(value)),
         show: |o| with("resuid", o.space.resuid),
     },
     OptionSpec {
@@ -102,10 +84,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says",
         reason: "a group that may use the reserved blocks",
         remount: Remount::Live,
-        set: |o, w| {
-            o.space.resgid = Some(w.u32()?);
-            Ok(())
-        },
+        set: |o, w| w.u32().map(|value| o.space.resgid = Some(value)),
         show: |o| with("resgid", o.space.resgid),
     },
     OptionSpec {
@@ -114,10 +93,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "delalloc",
         reason: "nodelalloc: blocks are chosen in the write call, so less waits in memory",
         remount: Remount::Live,
-        set: |o, w| {
-            o.data.nodelalloc = w.is("nodelalloc");
-            Ok(())
-        },
+        set: |o, w| w.flag("nodelalloc", &mut o.data.nodelalloc),
         show: |o| flag(!o.data.nodelalloc, "delalloc"),
     },
 ];

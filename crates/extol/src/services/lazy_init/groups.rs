@@ -7,8 +7,8 @@
 use extol_block::BlockDevice;
 use extol_ondisk::{Geometry, GroupFlags, GroupNr};
 
-/// Most bytes of one read.
-const STEP: usize = 1 << 20;
+use crate::alloc::desc_runs;
+
 /// Where the flags are in a descriptor.
 const FLAGS: usize = 0x12;
 
@@ -24,31 +24,23 @@ pub(super) struct Groups {
 impl Groups {
     /// Reads the flags. Nothing may have changed a descriptor since the volume was recovered.
     pub fn read(device: &dyn BlockDevice, geo: &Geometry) -> extol_block::Result<Self> {
-        let block = geo.block_len();
         let mut groups =
             Self { todo: vec![0; (geo.groups as usize).div_ceil(64)], ..Self::default() };
         let per = geo.descs_per_block();
-        let place = |index: u32| geo.desc_block(GroupNr(index * per)).0;
-        let most = (STEP / block).max(1) as u32;
         let mut bytes = Vec::new();
-        let mut index = 0;
-        while index < geo.desc_blocks() {
-            let first = place(index);
-            let count = (1..most.min(geo.desc_blocks() - index))
-                .find(|n| place(index + n) != first.plus(u64::from(*n)))
-                .unwrap_or(most.min(geo.desc_blocks() - index));
-            bytes.resize(count as usize * block, 0);
+        for run in desc_runs(geo) {
+            bytes.resize(run.len() * geo.block_len(), 0);
+            let first = geo.desc_block(GroupNr(run.start * per)).0;
             device.read_at(&mut bytes, first.offset(geo.block_size))?;
-            let numbers = index * per..((index + count) * per).min(geo.groups);
+            let numbers = run.start * per..(run.end * per).min(geo.groups);
             for (nr, desc) in numbers.zip(bytes.chunks_exact(usize::from(geo.desc_size))) {
-                let flags = desc.get(FLAGS..FLAGS + 2).unwrap_or_default();
-                let flags = flags.iter().rev().fold(0, |word, byte| word << 8 | u16::from(*byte));
+                let flags = desc.get(FLAGS..).and_then(<[u8]>::first_chunk).copied();
+                let flags = u16::from_le_bytes(flags.unwrap_or_default());
                 if !GroupFlags::from_bits_retain(flags).contains(GroupFlags::INODE_ZEROED) {
                     groups.todo[nr as usize / 64] |= 1 << (nr % 64);
                     groups.left += 1;
                 }
             }
-            index += count;
         }
         Ok(groups)
     }

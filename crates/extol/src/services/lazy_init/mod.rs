@@ -89,7 +89,7 @@ pub(crate) fn start(fs: &Arc<MountedFs>, options: &MountOptions) {
 /// the volume cannot be written now.
 pub(crate) fn step(fs: &MountedFs) -> Result<Option<GroupNr>> {
     let lazy = &fs.lazy_init;
-    let mut memory = lazy.step.lock();
+    let mut zeroed = lazy.step.lock();
     let (group, flush) = {
         let mut inner = lazy.inner.lock();
         let Some(schedule) = inner.schedule.filter(|_| inner.phase == Phase::Waiting) else {
@@ -104,7 +104,7 @@ pub(crate) fn step(fs: &MountedFs) -> Result<Option<GroupNr>> {
     };
     let began = now();
     let outcome = match fs.freeze_gate.try_enter() {
-        Some(_open) => fs.note(zero_table::zero_table(fs, group, flush, &mut memory, &lazy.stop)),
+        Some(_open) => fs.note(zero_table::zero_table(fs, group, flush, &mut zeroed, &lazy.stop)),
         // The volume is frozen: nothing is written now.
         None => Ok(Outcome::Postponed),
     };

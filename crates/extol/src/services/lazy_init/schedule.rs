@@ -1,23 +1,10 @@
-//! What lazy initialisation decides: when the next step is, which volume has it, and whether a
-//! table is read before it is zeroed. Numbers and times in, decisions out.
+//! What lazy initialisation decides: when the next step is, and which volume has it. Numbers and
+//! times in, decisions out.
 //!
-//! **Pauses.** After a step nothing happens for N times as long as it took, so the service has
+//! After a step nothing happens for N times as long as it took, so the service has
 //! about 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that
 //! it is the medium's time and not that of some cache. With N = 0 there is no pause, and every step
 //! flushes: otherwise nothing would slow it down to what the medium can do.
-//!
-//! **Reading first.** A sparse image or a trimmed disk gives zeros already, and reading is cheaper
-//! there than writing. Elsewhere reading is wasted. Each table is *probed* in a few places, which
-//! costs next to nothing and finds most of those that are not zero. Only if all probes are zero it
-//! is worth asking whether to read the rest:
-//!
-//! ```text
-//!   cost of reading first   R + (1 - p) · Z        R, Z: time to read, to zero a byte
-//!   cost of zeroing         Z                      p: share of the read tables that were all zero
-//!   read if R < p · Z
-//! ```
-//!
-//! As long as Z is not known (nothing had to be zeroed yet) reading goes on.
 
 /// Nanoseconds.
 pub(crate) type Ns = u64;
@@ -90,62 +77,6 @@ pub(crate) fn next(dues: impl IntoIterator<Item = Ns>, now: Ns) -> Next {
         None => Next::End,
         Some((at, due)) if due <= now => Next::Step(at),
         Some((_, due)) => Next::Wait(due - now),
-    }
-}
-
-/// What reading first has brought so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ReadFirst {
-    read: Speed,
-    zero: Speed,
-    /// Of the tables that were read although they might not have been zero: all, and those that
-    /// were.
-    tried: u32,
-    zeros: u32,
-}
-
-/// Bytes and the time they took, older ones counting less.
-#[derive(Clone, Copy, Debug, Default)]
-struct Speed {
-    bytes: u64,
-    ns: u64,
-}
-
-impl Speed {
-    fn add(&mut self, bytes: u64, ns: Ns) {
-        self.bytes = self.bytes / 2 + bytes;
-        self.ns = self.ns / 2 + ns;
-    }
-}
-
-impl ReadFirst {
-    /// Is it worth reading a table whose probes were all zero?
-    pub fn worth_it(&self) -> bool {
-        if self.zero.bytes == 0 || self.read.bytes == 0 || self.tried == 0 {
-            return true;
-        }
-        // R < p · Z, multiplied out. One that was zero is always counted in, so that a single bad
-        // one is not the end.
-        let wide = u128::from;
-        let read = wide(self.read.ns) * wide(self.zero.bytes) * (u128::from(self.tried) + 1);
-        let zero = wide(self.zero.ns) * wide(self.read.bytes) * (u128::from(self.zeros) + 1);
-        read < zero
-    }
-
-    /// A table was read.
-    pub fn was_read(&mut self, bytes: u64, ns: Ns, zero: bool) {
-        self.read.add(bytes, ns);
-        if self.tried >= 64 {
-            self.tried /= 2;
-            self.zeros /= 2;
-        }
-        self.tried += 1;
-        self.zeros += u32::from(zero);
-    }
-
-    /// A table was zeroed.
-    pub fn was_zeroed(&mut self, bytes: u64, ns: Ns) {
-        self.zero.add(bytes, ns);
     }
 }
 
@@ -253,36 +184,5 @@ mod tests {
         }
         assert_eq!(steps.iter().sum::<u64>(), 1000, "the one without pauses takes what is left");
         assert!((80..=91).contains(&steps[0]) && (240..=334).contains(&steps[1]), "{steps:?}");
-    }
-
-    #[test]
-    fn reading_first_where_it_pays() {
-        const TABLE: u64 = 2 << 20;
-        // A sparse file: nothing ever needs zeroing.
-        let mut sparse = ReadFirst::default();
-        for _ in 0..100 {
-            assert!(sparse.worth_it());
-            sparse.was_read(TABLE, MS, true);
-        }
-        // Old data behind zero probes, and reading as slow as zeroing: not again.
-        let mut bad = ReadFirst::default();
-        bad.was_read(TABLE, 4 * MS, false);
-        bad.was_zeroed(TABLE, 4 * MS);
-        assert!(!bad.worth_it());
-        // A disk that reads at the speed at which it zeroes: the half that is zero does not pay for
-        // the rest.
-        let mut even = ReadFirst::default();
-        even.was_zeroed(TABLE, 4 * MS);
-        for zero in [true, false, true, false] {
-            even.was_read(TABLE, 4 * MS, zero);
-        }
-        assert!(!even.worth_it());
-        // Reading at a tenth of the cost pays even so.
-        let mut fast = ReadFirst::default();
-        fast.was_zeroed(TABLE, 4 * MS);
-        for zero in [true, false, true, false] {
-            fast.was_read(TABLE, 4 * MS / 10, zero);
-        }
-        assert!(fast.worth_it());
     }
 }

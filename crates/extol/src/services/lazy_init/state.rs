@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::groups::Groups;
-use super::schedule::{Ns, ReadFirst, Schedule};
+use super::schedule::{Ns, Schedule};
 use super::thread::{self, After, Request, Ticket, now};
 
 /// The first step, and a postponed one, is a random time below this away: many volumes mounted
@@ -78,14 +78,6 @@ pub(super) struct Setup {
     pub groups: u64,
 }
 
-/// What one step leaves to the next.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    pub read_first: ReadFirst,
-    /// This group was zeroed, but its flag could not be set yet.
-    pub zeroed: Option<GroupNr>,
-}
-
 /// What the device had to do for a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
@@ -118,7 +110,8 @@ pub(super) struct Inner {
 pub(crate) struct LazyInit {
     request: OnceLock<Arc<dyn Request>>,
     control: Mutex<Option<Ticket>>,
-    pub(super) step: Mutex<Memory>,
+    /// Held during a step. A group that was zeroed, but whose flag could not be set yet.
+    pub(super) step: Mutex<Option<GroupNr>>,
     pub(super) inner: Mutex<Inner>,
     /// The step under way shall end.
     pub(super) stop: AtomicBool,

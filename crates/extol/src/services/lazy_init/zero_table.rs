@@ -24,9 +24,7 @@ use extol_block::BlockNr;
 use extol_ondisk::GroupNr;
 use extol_vfs::{FsError, Result};
 
-use super::schedule::{Ns, ReadFirst};
-use super::state::{Memory, Work};
-use super::thread::now;
+use super::state::Work;
 use crate::error;
 use crate::mounted::MountedFs;
 
@@ -52,7 +50,7 @@ pub(super) fn zero_table(
     fs: &MountedFs,
     group: GroupNr,
     flush: bool,
-    memory: &mut Memory,
+    zeroed: &mut Option<GroupNr>,
     stop: &AtomicBool,
 ) -> Result<Outcome> {
     fs.check_writable()?;
@@ -66,11 +64,11 @@ pub(super) fn zero_table(
         return Ok(end);
     }
     let mut work = Work::Nothing;
-    if memory.zeroed != Some(group) {
+    if *zeroed != Some(group) {
         let Some(unused) = vol.alloc.begin_itable(group)? else {
             return Ok(Outcome::Done(Work::Nothing));
         };
-        let end = zero(fs, unused.start, unused.blocks, &mut memory.read_first, &stopped);
+        let end = zero(fs, unused.start, unused.blocks, &stopped);
         vol.journal.note_data_write();
         let clean = vol.journal.forget_clean(unused.start, unused.blocks);
         drop(unused);
@@ -83,7 +81,7 @@ pub(super) fn zero_table(
                 format!("inodes of block group {} that were never used have been changed", group.0);
             return Err(FsError::corrupt(what));
         }
-        memory.zeroed = Some(group);
+        *zeroed = Some(group);
     }
     if flush || !vol.journal.commits_after_data() {
         vol.journal.flush_data().map_err(error::journal)?;
@@ -94,18 +92,19 @@ pub(super) fn zero_table(
     let set = vol.alloc.set_itable_zeroed(&mut h, group);
     h.stop().map_err(error::journal)?;
     set?;
-    memory.zeroed = None;
+    *zeroed = None;
     Ok(Outcome::Done(work))
 }
 
 type Zeroed = extol_block::Result<std::result::Result<Work, Outcome>>;
 
-/// Makes the blocks read as zeros.
+/// Makes the blocks read as zeros. A sparse image or a trimmed disk gives zeros already, and reading
+/// is cheaper there than writing. A few probes find most tables that are not zero; only one whose
+/// probes are all zero is read.
 fn zero(
     fs: &MountedFs,
     start: BlockNr,
     blocks: u64,
-    history: &mut ReadFirst,
     stopped: &dyn Fn() -> Option<Outcome>,
 ) -> Zeroed {
     let size = fs.vol.geo.block_size;
@@ -119,26 +118,23 @@ fn zero(
     for probe in [at, middle, end - block] {
         probes_zero = probes_zero && is_zero(fs, probe, block)?;
     }
-    if probes_zero && history.worth_it() {
-        let (first, began) = (at, now());
-        let mut zero = true;
-        while zero && at < end {
+    if probes_zero {
+        while at < end {
             if let Some(end) = stopped() {
                 return Ok(Err(end));
             }
             let n = (end - at).min(READ_STEP);
-            zero = is_zero(fs, at, n)?;
-            if zero {
-                at += n;
+            if !is_zero(fs, at, n)? {
+                break;
             }
+            at += n;
         }
-        history.was_read((at - first).max(block), elapsed(began), zero);
-        if zero {
+        if at == end {
             return Ok(Ok(Work::Read));
         }
     }
     // What was read and found zero stays as it is.
-    let (first, began) = (at, now());
+    let first = at;
     while at < end {
         if let Some(end) = stopped() {
             return Ok(Err(end));
@@ -147,7 +143,6 @@ fn zero(
         fs.vol.dev.zero_range(at, n)?;
         at += n;
     }
-    history.was_zeroed(end - first, elapsed(began));
     Ok(Ok(Work::Zeroed(end - first)))
 }
 
@@ -156,8 +151,4 @@ fn is_zero(fs: &MountedFs, at: u64, len: u64) -> extol_block::Result<bool> {
     let mut bytes = vec![0xFF; len];
     fs.vol.dev.read_at(&mut bytes, at)?;
     Ok(bytes.iter().fold(0, |all, byte| all | byte) == 0)
-}
-
-fn elapsed(began: Ns) -> Ns {
-    now().saturating_sub(began)
 }
