@@ -29,7 +29,6 @@ pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
-pub use sys::MountRequest;
 pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;

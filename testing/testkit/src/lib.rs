@@ -40,7 +40,7 @@ pub use command::{Finished, run, run_ok, tool};
 pub use extol::{ExtolMount, MountFailed};
 pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
 pub use image::Image;
-pub use ioctl::{Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
+pub use ioctl::{MountRequest, Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
 pub use ledger::{CrashLoad, Promises};
 pub use loopdev::LoopDevice;
 pub use make_tree::{TreeSpec, acl, make_tree};
