@@ -52,6 +52,7 @@
 mod abi;
 mod buffer;
 mod config;
+mod connection;
 pub mod control;
 mod counts;
 mod device;
@@ -67,16 +68,8 @@ mod session;
 mod uring;
 mod wire;
 
-pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlag, Transport};
+pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
+pub use ops::{DAEMON_XATTR, STATS_XATTR};
 pub use session::{Mount, Stopper, serve};
-
-/// Extended attribute of the root whose value is
-/// [`stats_json`](extol_vfs::VolumeControl::stats_json). It is served by the front end, is not
-/// listed, and cannot be set.
-pub const STATS_XATTR: &str = "user.extol.stats";
-
-/// Extended attribute of the root that names the process that serves the mount: a decimal process
-/// id.
-pub const DAEMON_XATTR: &str = "user.extol.daemon";

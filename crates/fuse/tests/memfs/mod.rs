@@ -435,6 +435,11 @@ impl FileSystem for MemFs {
 }
 
 impl VolumeControl for MemFs {
+    fn thaw(&self) -> Result<()> {
+        self.set_frozen(false);
+        Ok(())
+    }
+
     fn trim(&self, _: u64, len: u64, _: u64) -> Result<u64> {
         Ok(len.min(4096))
     }
