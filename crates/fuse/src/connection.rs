@@ -101,8 +101,7 @@ impl Shared {
         }
     }
 
-    /// Makes the kernel drop the cached attributes of a node, and the cached pages from `offset` on
-    /// unless it is negative. It writes dirty pages back before.
+    /// Sends the notification of [`Server::invalidate`](crate::ops::Server::invalidate).
     pub(crate) fn invalidate(&self, nodeid: u64, offset: i64) {
         let mut message = Reply::default();
         message.u64(nodeid).u64(offset.cast_unsigned()).u64(0);

@@ -1,24 +1,28 @@
 //! The FUSE front end: any [`Mountable`](extol_vfs::Mountable) file system as a mount.
 //!
-//! ```text
-//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies
-//!                              │  pool.rs  which of them read
-//!   kernel ── io_uring ───► uring/      a thread per entry of a queue
-//!                              │
-//!                              ▼
-//!                           handle.rs   panics, frozen volumes, references
-//!                              │
-//!                              ▼
-//!                           ops/        one function per request; they see vfs types only
-//!                              │
-//!                              ▼
-//!                        dyn Mountable
+//! A module uses only modules below it (`tests/layers.rs`):
 //!
-//!   session.rs  a mount from beginning to end    mount.rs   mount(2), umount(2), fusermount3
-//!   init.rs     capabilities of the kernel       config.rs  mount options
-//!   wire.rs     bytes of requests and replies    abi.rs     numbers of the protocol
-//!   control.rs  remount, freeze ...              rights.rs  rights over the mount
-//!   counts.rs   requests by kind                 errno.rs   FsError -> errno, only here
+//! ```text
+//!   session.rs     a mount from beginning to end              direct.rs  requests without a kernel
+//!      │
+//!      ├── device.rs   requests over /dev/fuse: workers read them and write the replies
+//!      ├── uring/      requests over io_uring: a thread for each entry of a queue
+//!      │      │
+//!      │      ▼
+//!      │   handle.rs   one request: panics, frozen volumes, forgotten inodes
+//!      │      │
+//!      │      ▼
+//!      │    ops/       one function for each kind of request ──► dyn Mountable (vfs)
+//!      │      │
+//!      ▼      ▼
+//!   connection.rs      what the serving threads share, and the end
+//!
+//!   pool.rs     which workers read /dev/fuse      control.rs  remount, freeze … of a mount
+//!   mount.rs    mount(2), umount(2), fusermount3  rights.rs   rights over the mount
+//!   init.rs     capabilities of the kernel        counts.rs   requests by kind
+//!   config.rs   mount options                     wire.rs     bytes of requests and replies
+//!   buffer.rs   memory for them                   abi.rs      numbers of the protocol
+//!   errno.rs    FsError -> errno, only here
 //! ```
 //!
 //! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18

@@ -37,7 +37,8 @@ pub(crate) enum Outcome {
 
 /// The thread that serves a request: what its transport can do for it.
 pub(crate) trait Server {
-    /// As [`Shared::invalidate`](crate::connection::Shared::invalidate).
+    /// Makes the kernel drop the cached attributes of a node, and its cached pages from `offset` on
+    /// unless that is negative. The kernel writes dirty pages back before.
     fn invalidate(&self, nodeid: u64, offset: i64);
 
     /// Calls `wait`, which waits for other requests, while other threads serve them. False if there
