@@ -150,21 +150,6 @@ impl Mount {
     }
 }
 
-/// Mounts `fs` on `dir`, calls `ready` once the mount answers, and serves it until it is unmounted.
-///
-/// # Errors
-/// If mounting or serving fails.
-pub fn serve(
-    fs: Arc<dyn Mountable>,
-    dir: &Path,
-    config: &MountConfig,
-    ready: impl FnOnce(Stopper),
-) -> Result<(), MountError> {
-    let mount = Mount::new(fs, dir, config)?;
-    ready(mount.stopper());
-    mount.run()
-}
-
 /// Ends a mount. May be used from any thread, also after the mount has ended.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Shared>);

@@ -403,7 +403,6 @@ impl FileSystem for MemFs {
             blocks_available: 600,
             inodes: 500,
             inodes_free: 400,
-            fsid: 1,
             name_max: 255,
         })
     }
