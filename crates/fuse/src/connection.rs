@@ -2,9 +2,9 @@
 //!
 //! Each serving thread is counted from before its start until its end ([`Shared::thread_begins`],
 //! [`Shared::thread_ends`]). The connection has ended once the kernel says so to one of them: after
-//! an unmount, or when it was aborted (`/sys/fs/fuse/connections/N/abort`). Every other thread hears
-//! the same, because each read of the device fails from then on; idle workers are woken and end.
-//! [`Shared::wait_for_end`] returns when the last one has ended.
+//! an unmount, or when it was aborted (`/sys/fs/fuse/connections/N/abort`). Every other thread
+//! hears the same, because each read of the device fails from then on; idle workers are woken and
+//! end. [`Shared::wait_for_end`] returns when the last one has ended.
 //!
 //! If the device or a ring fails in another way, the mount still exists and the other threads wait
 //! for requests, so that function returns at once, with the error.

@@ -21,8 +21,8 @@
 //! writes all of them or fails (see [`Context::write_bytes`]).
 //!
 //! SEEK_DATA and SEEK_HOLE are answered from the file system's state, but the kernel does not write
-//! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages writes
-//! them back, while other threads handle those writes.
+//! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages
+//! writes them back, while other threads handle those writes.
 
 use extol_vfs::{Author, Fallocate, Seek};
 
