@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use extol_block::MountRequest;
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, Need, Scratch, as_user, e2fsck, extol, extol_path,
-    raw_ioctl, raw_ioctl_shared, require, run, tool, unmount, without_capabilities,
+    ExtolMount, Finished, Image, KernelMount, MountRequest, Need, Scratch, as_user, e2fsck, extol,
+    extol_path, raw_ioctl, raw_ioctl_shared, require, run, tool, unmount, without_capabilities,
 };
 use rustix::fs::{IFlags, OFlags};
 use rustix::mount::{MountFlags, mount_bind, mount_remount};

@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use extol_block::MountRequest;
 use extol_testkit::{
-    ExtolMount, Image, KernelMount, Need, Scratch, as_user, e2fsck, extol, require, run, tool,
+    ExtolMount, Image, KernelMount, MountRequest, Need, Scratch, as_user, e2fsck, extol, require,
+    run, tool,
 };
 
 const NEEDS: [Need; 6] = [

@@ -239,7 +239,6 @@ impl FileSystem for MediumFs {
             blocks_available: 0,
             inodes: 3,
             inodes_free: 0,
-            fsid: 0,
             name_max: 255,
         })
     }

@@ -435,7 +435,6 @@ impl FileSystem for NoopFs {
             blocks_available: MANY,
             inodes: MANY,
             inodes_free: MANY,
-            fsid: 0,
             name_max: 255,
         })
     }

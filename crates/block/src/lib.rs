@@ -29,7 +29,6 @@ pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
-pub use sys::MountRequest;
 pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
@@ -151,85 +150,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-
-    fn alignment(&self) -> usize {
-        (**self).alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        (**self).is_read_only()
-    }
-
-    fn make_writable(&self) -> Result<()> {
-        (**self).make_writable()
-    }
-
-    fn is_locked(&self) -> bool {
-        (**self).is_locked()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        (**self).read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        (**self).write_at(buf, offset)
-    }
-
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
-        (**self).read_vectored_at(bufs, offset)
-    }
-
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        (**self).write_vectored_at(bufs, offset)
-    }
-
-    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        (**self).write_scattered(writes)
-    }
-
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        (**self).write_scattered_fua(writes)
-    }
-
-    fn fua(&self) -> Fua {
-        (**self).fua()
-    }
-
-    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
-        (**self).write_fua(buf, offset)
-    }
-
-    fn fua_is_flush(&self) -> bool {
-        (**self).fua_is_flush()
-    }
-
-    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
-        (**self).write_mark(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        (**self).flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        (**self).discard(offset, len)
-    }
-
-    fn can_discard(&self) -> bool {
-        (**self).can_discard()
-    }
-
-    fn discard_zeroes(&self) -> bool {
-        (**self).discard_zeroes()
-    }
-
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        (**self).zero_range(offset, len)
-    }
+    pass_on!(me => (**me); shape, abilities, reads, writes, ends);
 }
 
 /// `Ok` if `offset..offset + len` lies on a device of `size` bytes.

@@ -9,7 +9,7 @@
 //! The memory is "durable" at once: there is no cache to lose. To test crashes, put it under a
 //! `RecordingDevice` (testing/devices).
 
-use crate::{BlockDevice, DeviceOp, Result, check_range, check_writable};
+use crate::{BlockDevice, DeviceOp, Result, check_range};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ type Chunks = HashMap<u64, Arc<Vec<u8>>>;
 /// A block device in memory.
 pub struct MemDevice {
     size: u64,
-    read_only: bool,
     shards: Vec<RwLock<Chunks>>,
 }
 
@@ -31,7 +30,7 @@ impl MemDevice {
     #[must_use]
     pub fn new(size: u64) -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Self { size, read_only: false, shards }
+        Self { size, shards }
     }
 
     /// A device with these contents.
@@ -71,14 +70,7 @@ impl MemDevice {
         // across two shards.
         let locked: Vec<_> = self.shards.iter().map(RwLock::read).collect();
         let shards = locked.iter().map(|shard| RwLock::new(Chunks::clone(shard))).collect();
-        Self { size: self.size, read_only: self.read_only, shards }
-    }
-
-    /// The same device, refusing writes.
-    #[must_use]
-    pub fn into_read_only(mut self) -> Self {
-        self.read_only = true;
-        self
+        Self { size: self.size, shards }
     }
 
     /// Bytes of memory in use for contents.
@@ -119,7 +111,7 @@ impl BlockDevice for MemDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only
+        false
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -138,7 +130,6 @@ impl BlockDevice for MemDevice {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let len = buf.len() as u64;
-        check_writable(DeviceOp::Write, offset, len, self.read_only)?;
         check_range(DeviceOp::Write, offset, len, self.size)?;
         let mut rest = buf;
         for (nr, inside, n) in pieces(offset, len) {
@@ -160,7 +151,6 @@ impl BlockDevice for MemDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        check_writable(DeviceOp::Discard, offset, len, self.read_only)?;
         check_range(DeviceOp::Discard, offset, len, self.size)?;
         self.zero_range(offset, len)
     }
@@ -170,7 +160,6 @@ impl BlockDevice for MemDevice {
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        check_writable(DeviceOp::Zero, offset, len, self.read_only)?;
         check_range(DeviceOp::Zero, offset, len, self.size)?;
         if len / CHUNK as u64 > self.allocated() / CHUNK as u64 {
             // The range has more chunks than exist: visits those that exist.
@@ -272,15 +261,6 @@ mod tests {
         old.write_at(b"other!", 0).expect("write");
         d.read_at(&mut back, 0).expect("read");
         assert_eq!(&back, b"behind");
-    }
-
-    #[test]
-    fn read_only_refuses_changes() {
-        let d = MemDevice::from_bytes(&[5; 100]).into_read_only();
-        assert!(d.is_read_only());
-        assert!(d.write_at(&[1], 0).is_err() && d.write_fua(&[1], 0).is_err());
-        assert!(d.zero_range(0, 1).is_err() && d.discard(0, 1).is_err());
-        assert_eq!(d.to_bytes(), [5; 100]);
     }
 
     #[test]

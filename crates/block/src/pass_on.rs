@@ -1,81 +1,54 @@
 //! Methods that a decorator passes on to the device below it.
 
-/// Inside `impl BlockDevice` of a decorator of `self.inner`: passes a group of methods on to it.
+/// Inside `impl BlockDevice` of a decorator: passes groups of methods on to `self.inner`, or to
+/// another device that is said before them (`pass_on!(me => **me; shape, reads)`).
 ///
 /// - `shape`: what it is;
 /// - `abilities`: what it can do;
-/// - `ends`: durable writes, flushes, and ranges that become empty;
-/// - `reads`: all reads, for a device that watches changes only.
+/// - `reads`: all reads, for a device that watches changes only;
+/// - `writes`: writes that are not durable yet, alone and in batches, and batches of durable ones;
+/// - `ends`: durable writes, flushes, and ranges that become empty.
 #[macro_export]
 macro_rules! pass_on {
-    ($($group:ident),+) => { $($crate::pass_on!(@ $group);)+ };
-    (@shape) => {
-        fn size(&self) -> u64 {
-            self.inner.size()
-        }
-
-        fn alignment(&self) -> usize {
-            self.inner.alignment()
-        }
-
-        fn is_read_only(&self) -> bool {
-            self.inner.is_read_only()
-        }
-
-        fn make_writable(&self) -> $crate::Result<()> {
-            self.inner.make_writable()
-        }
-
-        fn is_locked(&self) -> bool {
-            self.inner.is_locked()
-        }
+    ($($group:ident),+) => { $crate::pass_on!(me => me.inner; $($group),+); };
+    ($me:ident => $below:expr; $($group:ident),+) => {
+        $($crate::pass_on!(@$group $me $below);)+
     };
-    (@abilities) => {
-        fn fua_is_flush(&self) -> bool {
-            self.inner.fua_is_flush()
-        }
-
-        fn fua(&self) -> $crate::Fua {
-            self.inner.fua()
-        }
-
-        fn can_discard(&self) -> bool {
-            self.inner.can_discard()
-        }
-
-        fn discard_zeroes(&self) -> bool {
-            self.inner.discard_zeroes()
-        }
-    };
-    (@ends) => {
-        fn write_fua(&self, buf: &[u8], offset: u64) -> $crate::Result<()> {
-            self.inner.write_fua(buf, offset)
-        }
-
-        fn flush(&self) -> $crate::Result<()> {
-            self.inner.flush()
-        }
-
-        fn discard(&self, offset: u64, len: u64) -> $crate::Result<()> {
-            self.inner.discard(offset, len)
-        }
-
-        fn zero_range(&self, offset: u64, len: u64) -> $crate::Result<()> {
-            self.inner.zero_range(offset, len)
-        }
-    };
-    (@reads) => {
-        fn read_at(&self, buf: &mut [u8], offset: u64) -> $crate::Result<()> {
-            self.inner.read_at(buf, offset)
-        }
-
-        fn read_vectored_at(
-            &self,
-            bufs: &mut [::std::io::IoSliceMut<'_>],
-            offset: u64,
-        ) -> $crate::Result<()> {
-            self.inner.read_vectored_at(bufs, offset)
-        }
-
+    (@shape $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
+        size() -> u64;
+        alignment() -> usize;
+        is_read_only() -> bool;
+        make_writable() -> $crate::Result<()>;
+        is_locked() -> bool;
+    } };
+    (@abilities $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
+        fua_is_flush() -> bool;
+        fua() -> $crate::Fua;
+        can_discard() -> bool;
+        discard_zeroes() -> bool;
+    } };
+    (@reads $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
+        read_at(buf: &mut [u8], offset: u64) -> $crate::Result<()>;
+        read_vectored_at(bufs: &mut [::std::io::IoSliceMut<'_>], offset: u64) -> $crate::Result<()>;
+    } };
+    (@writes $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
+        write_at(buf: &[u8], offset: u64) -> $crate::Result<()>;
+        write_vectored_at(bufs: &[::std::io::IoSlice<'_>], offset: u64) -> $crate::Result<()>;
+        write_scattered(writes: &[$crate::ScatteredWrite<'_>]) -> $crate::Result<()>;
+        write_scattered_fua(writes: &[$crate::ScatteredWrite<'_>]) -> $crate::Result<()>;
+        write_mark(buf: &[u8], offset: u64) -> $crate::Result<()>;
+    } };
+    (@ends $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
+        write_fua(buf: &[u8], offset: u64) -> $crate::Result<()>;
+        flush() -> $crate::Result<()>;
+        discard(offset: u64, len: u64) -> $crate::Result<()>;
+        zero_range(offset: u64, len: u64) -> $crate::Result<()>;
+    } };
+    (@methods $me:ident $below:expr;
+        $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        $(fn $name(&self, $($arg: $type),*) -> $result {
+            let $me = self;
+            $below.$name($($arg),*)
+        })+
     };
 }

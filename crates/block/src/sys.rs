@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper: `BLKDISCARD`, `ioprio_set`, `ioprio_get`, and the ioctls of
-//! a mount. This and `file/uring.rs` hold the `unsafe` code of devices.
+//! System calls without a safe wrapper: `BLKDISCARD`, `ioprio_set` and `ioprio_get`.
+//! This and `file/uring.rs` hold the `unsafe` code of devices.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119)
 
 /// Discards `len` bytes at `offset` of the block device `file`; both must be multiples of its
 /// sector size.
-pub(crate) fn discard_block_device(file: &File, offset: u64, len: u64) -> io::Result<()> {
+pub(crate) fn discard_block_device(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
     // SAFETY: BLKDISCARD reads two u64 (offset, length) through its argument, which `Setter` passes
     // as a pointer to this array, valid for the whole call; the kernel writes nothing back. `file`
     // is an open descriptor. On something else than a block device the call fails with ENOTTY and
@@ -17,9 +17,8 @@ pub(crate) fn discard_block_device(file: &File, offset: u64, len: u64) -> io::Re
     #[allow(unsafe_code)]
     unsafe {
         let request = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]);
-        rustix::ioctl::ioctl(file, request)?;
+        rustix::ioctl::ioctl(file, request)
     }
-    Ok(())
 }
 
 /// `IOPRIO_WHO_PROCESS`: one thread, by its id.
@@ -39,45 +38,4 @@ pub(crate) fn set_io_priority(thread: i32, priority: i32) -> io::Result<()> {
     #[allow(unsafe_code)]
     let done = unsafe { libc::syscall(libc::SYS_ioprio_set, ONE_THREAD, thread, priority) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A request to a mount. The first is Linux's own, the others are Extol's (answered by
-/// `ops/ioctl.rs` of the FUSE front end).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MountRequest {
-    /// `EXT4_IOC_CHECKPOINT` with its flags.
-    Checkpoint(u32),
-    /// Checkpoints everything and refuses writes until the thaw.
-    Freeze,
-    /// Ends a freeze.
-    Thaw,
-    /// As `EXT4_IOC_SHUTDOWN`, with its mode (which Linux does not pass on to a FUSE daemon).
-    Shutdown(u32),
-}
-
-impl MountRequest {
-    /// Sends the request to the mount that `dir` is on.
-    ///
-    /// # Errors
-    /// What the mount answers; ENOTTY if it does not know the request.
-    pub fn send(self, dir: &File) -> io::Result<()> {
-        use rustix::ioctl::{NoArg, Setter, ioctl, opcode};
-        const CHECKPOINT: rustix::ioctl::Opcode = opcode::write::<u32>(b'f', 43);
-        const FREEZE: rustix::ioctl::Opcode = opcode::none(0xE4, 1);
-        const THAW: rustix::ioctl::Opcode = opcode::none(0xE4, 2);
-        const SHUTDOWN: rustix::ioctl::Opcode = opcode::write::<u32>(0xE4, 3);
-        // SAFETY: those with a number read one u32 through their argument, which `Setter` passes as
-        // a pointer to one that lives through the call (a file system that does not know the number
-        // reads nothing); those without read nothing. None writes to this process's memory.
-        #[allow(unsafe_code)]
-        unsafe {
-            match self {
-                Self::Checkpoint(flags) => ioctl(dir, Setter::<CHECKPOINT, u32>::new(flags)),
-                Self::Freeze => ioctl(dir, NoArg::<FREEZE>::new()),
-                Self::Thaw => ioctl(dir, NoArg::<THAW>::new()),
-                Self::Shutdown(mode) => ioctl(dir, Setter::<SHUTDOWN, u32>::new(mode)),
-            }
-        }?;
-        Ok(())
-    }
 }

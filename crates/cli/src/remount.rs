@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use extol_fuse::{MountConfig, MountFlag, control};
+use extol_fuse::{MountConfig, MountFlags, control};
 
 use crate::args::RemountArgs;
 use crate::error::{Failure, Result, warn};
@@ -107,7 +107,7 @@ pub fn remount(
 
 /// The kernel's side of a mount, from the words of mountinfo.
 fn config_of(words: &[String]) -> MountConfig {
-    let mut config = MountConfig { flags: Vec::new(), ..MountConfig::default() };
+    let mut config = MountConfig { flags: MountFlags::empty(), ..MountConfig::default() };
     for word in words {
         if word == "ro" {
             config.read_only = true;
@@ -115,7 +115,6 @@ fn config_of(words: &[String]) -> MountConfig {
             config.accept(word);
         }
     }
-    sort(&mut config);
     config
 }
 
@@ -143,9 +142,9 @@ fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Chang
         }
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
             // One of them is in force.
-            let others = [MountFlag::RelAtime, MountFlag::StrictAtime, MountFlag::NoAtime];
-            changes.config.flags.retain(|flag| !others.contains(flag));
-            changes.config.flags.extend((name == "atime").then_some(MountFlag::RelAtime));
+            let others = MountFlags::STRICTATIME | MountFlags::NOATIME;
+            changes.config.flags.remove(others | MountFlags::RELATIME);
+            changes.config.flags.set(MountFlags::RELATIME, name == "atime");
         }
         let kernel = changes.config.accept(&word);
         let volume = name == "abort"
@@ -160,13 +159,7 @@ fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Chang
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
         }
     }
-    sort(&mut changes.config);
     Ok(changes)
-}
-
-fn sort(config: &mut MountConfig) {
-    config.flags.sort_unstable_by_key(|flag| flag.name());
-    config.flags.dedup();
 }
 
 #[cfg(test)]
@@ -187,21 +180,17 @@ mod tests {
         let changes =
             ask(now, "ro,noatime,suid,commit=9,x-a=b,user_id=0,allow_other,remount").unwrap();
         assert!(changes.config.read_only);
-        assert_eq!(changes.config.flags, [MountFlag::NoAtime]);
+        assert_eq!(changes.config.flags, MountFlags::NOATIME);
         assert_eq!(changes.words, ["ro", "noatime", "commit=9"]);
         let changes = ask("ro,noatime", "rw,relatime").unwrap();
-        assert_eq!(
-            (changes.config.read_only, &changes.config.flags[..]),
-            (false, &[MountFlag::RelAtime][..])
-        );
+        assert!(!changes.config.read_only);
+        assert_eq!(changes.config.flags, MountFlags::RELATIME);
         // What makes a mount safe for others can be had later, and taken off by a later word.
         let changes = ask("rw,relatime", "user,exec").unwrap();
-        assert_eq!(
-            changes.config.flags,
-            [MountFlag::NoDev, MountFlag::NoSuid, MountFlag::RelAtime]
-        );
+        let safe = MountFlags::NODEV | MountFlags::NOSUID;
+        assert_eq!(changes.config.flags, safe | MountFlags::RELATIME);
         let changes = ask("rw,nosuid,nodev,relatime", "owner,allow_suid,allow_dev").unwrap();
-        assert_eq!(changes.config.flags, [MountFlag::RelAtime]);
+        assert_eq!(changes.config.flags, MountFlags::RELATIME);
         // What mount(8) hands back changes nothing.
         let changes = ask(now, &format!("{now},remount")).unwrap();
         assert_eq!(changes.config.flags, shown(now).flags);

@@ -254,12 +254,9 @@ impl FileSystem for Ext4 {
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs;
         fs.sb.refresh();
-        let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
+        let blocks = fs.sb.read(|sb| sb.blocks_count);
         let overhead = if fs.runtime.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
-        let half = |at: usize| {
-            uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
-        };
         Ok(StatFs {
             block_size: fs.vol.geo.block_size.bytes(),
             blocks: blocks.saturating_sub(overhead),
@@ -267,7 +264,6 @@ impl FileSystem for Ext4 {
             blocks_available: c.available,
             inodes: u64::from(fs.vol.geo.inodes),
             inodes_free: c.free_inodes,
-            fsid: half(0) ^ half(8),
             name_max: 255,
         })
     }

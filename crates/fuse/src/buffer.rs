@@ -16,6 +16,9 @@ use std::ops::{Deref, DerefMut};
 /// What direct I/O wants of memory, at the most.
 const PAGE: usize = 4096;
 
+/// Memory that was used by a request or reply of this size is large enough to free.
+pub(crate) const LARGE: usize = 128 << 10;
+
 /// Bytes of which the one at a certain place begins a page.
 #[derive(Debug)]
 pub(crate) struct Buffer {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::mount::MountFlags;
+pub use rustix::mount::MountFlags;
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ pub struct MountConfig {
     pub max_threads: usize,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
-    pub flags: Vec<MountFlag>,
+    pub flags: MountFlags,
     /// A device that another process has mounted; it is served, and neither mounted nor unmounted.
     pub device: Option<Arc<OwnedFd>>,
     /// How the process gives its rights away.
@@ -126,7 +126,7 @@ impl Default for MountConfig {
             writeback_cache: false,
             io_uring: None,
             max_threads: 64,
-            flags: MountFlag::SAFE.to_vec(),
+            flags: SAFE,
             device: None,
             confinement: None,
         }
@@ -152,10 +152,8 @@ impl MountConfig {
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
             // As mount(8) has it; what follows in the list may take it off again.
-            "user" | "users" => {
-                self.set_flags(&[MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev])
-            }
-            "owner" | "group" => self.set_flags(&MountFlag::SAFE),
+            "user" | "users" => self.flags |= SAFE | MountFlags::NOEXEC,
+            "owner" | "group" => self.flags |= SAFE,
             "defaults" | "auto" | "noauto" | "nouser" | "_netdev" | "nofail" | "silent"
             | "loud" | "nomand" => {}
             _ => {
@@ -181,119 +179,55 @@ impl MountConfig {
         let (flag, on) = match option {
             // mount(8) keeps `suid` and `dev` from its helpers, because Linux's own mounts have
             // them anyway.
-            "suid" | "allow_suid" => (MountFlag::NoSuid, false),
-            "dev" | "allow_dev" => (MountFlag::NoDev, false),
-            "exec" => (MountFlag::NoExec, false),
-            "atime" => (MountFlag::NoAtime, false),
-            "diratime" => (MountFlag::NoDirAtime, false),
-            "norelatime" => (MountFlag::RelAtime, false),
-            "nostrictatime" => (MountFlag::StrictAtime, false),
-            "async" => (MountFlag::Sync, false),
-            "nodirsync" => (MountFlag::DirSync, false),
-            "symfollow" => (MountFlag::NoSymFollow, false),
-            "nolazytime" => (MountFlag::LazyTime, false),
-            _ => match MountFlag::ALL.iter().find(|flag| flag.name() == option) {
-                Some(&flag) => (flag, true),
+            "suid" | "allow_suid" => (MountFlags::NOSUID, false),
+            "dev" | "allow_dev" => (MountFlags::NODEV, false),
+            "exec" => (MountFlags::NOEXEC, false),
+            "atime" => (MountFlags::NOATIME, false),
+            "diratime" => (MountFlags::NODIRATIME, false),
+            "norelatime" => (MountFlags::RELATIME, false),
+            "nostrictatime" => (MountFlags::STRICTATIME, false),
+            "async" => (MountFlags::SYNCHRONOUS, false),
+            "nodirsync" => (MountFlags::DIRSYNC, false),
+            "symfollow" => (MountFlags::NOSYMFOLLOW, false),
+            "nolazytime" => (MountFlags::LAZYTIME, false),
+            _ => match FLAGS.iter().find(|(name, _)| *name == option) {
+                Some((_, flag)) => (*flag, true),
                 None => return false,
             },
         };
-        self.flags.retain(|&other| other != flag);
-        if on {
-            self.flags.push(flag);
-        }
+        self.flags.set(flag, on);
         true
     }
 
-    fn set_flags(&mut self, flags: &[MountFlag]) {
-        self.flags.retain(|flag| !flags.contains(flag));
-        self.flags.extend(flags);
+    /// The options of the flags that are set.
+    pub(crate) fn flag_options(&self) -> impl Iterator<Item = &'static str> {
+        FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| *name)
     }
 
     /// The flags of mount(2).
     pub(crate) fn kernel_flags(&self) -> MountFlags {
         let read_only = if self.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-        self.flags.iter().fold(read_only, |flags, flag| flags | flag.bits())
+        self.flags | read_only
     }
 }
 
-/// A flag of mount(2), named like its mount option.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MountFlag {
-    /// Set-id bits have no effect.
-    NoSuid,
-    /// Device files cannot be opened.
-    NoDev,
-    /// Programs cannot be run.
-    NoExec,
-    /// Access times do not change.
-    NoAtime,
-    /// Access times of directories do not change.
-    NoDirAtime,
-    /// Access times change at most daily, or when older than the last change.
-    RelAtime,
-    /// Access times change on every access.
-    StrictAtime,
-    /// Every write is synchronous.
-    Sync,
-    /// Changes of directories are synchronous.
-    DirSync,
-    /// Symbolic links are not followed.
-    NoSymFollow,
-    /// Times are written lazily.
-    LazyTime,
-}
+/// What mounts have that were not asked to do without.
+const SAFE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-impl MountFlag {
-    /// What mounts have that were not asked to do without.
-    const SAFE: [Self; 2] = [Self::NoSuid, Self::NoDev];
-    const ALL: [Self; 11] = [
-        Self::NoSuid,
-        Self::NoDev,
-        Self::NoExec,
-        Self::NoAtime,
-        Self::NoDirAtime,
-        Self::RelAtime,
-        Self::StrictAtime,
-        Self::Sync,
-        Self::DirSync,
-        Self::NoSymFollow,
-        Self::LazyTime,
-    ];
-
-    /// The mount option.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoSuid => "nosuid",
-            Self::NoDev => "nodev",
-            Self::NoExec => "noexec",
-            Self::NoAtime => "noatime",
-            Self::NoDirAtime => "nodiratime",
-            Self::RelAtime => "relatime",
-            Self::StrictAtime => "strictatime",
-            Self::Sync => "sync",
-            Self::DirSync => "dirsync",
-            Self::NoSymFollow => "nosymfollow",
-            Self::LazyTime => "lazytime",
-        }
-    }
-
-    fn bits(self) -> MountFlags {
-        match self {
-            Self::NoSuid => MountFlags::NOSUID,
-            Self::NoDev => MountFlags::NODEV,
-            Self::NoExec => MountFlags::NOEXEC,
-            Self::NoAtime => MountFlags::NOATIME,
-            Self::NoDirAtime => MountFlags::NODIRATIME,
-            Self::RelAtime => MountFlags::RELATIME,
-            Self::StrictAtime => MountFlags::STRICTATIME,
-            Self::Sync => MountFlags::SYNCHRONOUS,
-            Self::DirSync => MountFlags::DIRSYNC,
-            Self::NoSymFollow => MountFlags::NOSYMFOLLOW,
-            Self::LazyTime => MountFlags::LAZYTIME,
-        }
-    }
-}
+/// The mount options that set a flag of mount(2).
+const FLAGS: [(&str, MountFlags); 11] = [
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("strictatime", MountFlags::STRICTATIME),
+    ("sync", MountFlags::SYNCHRONOUS),
+    ("dirsync", MountFlags::DIRSYNC),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
+    ("lazytime", MountFlags::LAZYTIME),
+];
 
 #[cfg(test)]
 mod tests {
@@ -318,7 +252,7 @@ mod tests {
         assert!(!config.accept("commit=5"));
         assert!(!config.accept("max_threads=many"));
         assert!(config.read_only && config.allow_other);
-        assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
+        assert_eq!(config.flags, SAFE);
         assert_eq!(
             config.kernel_flags(),
             MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV
@@ -337,7 +271,7 @@ mod tests {
             ("suid,dev", ""),
             ("allow_suid,allow_dev", ""),
             ("suid,nosuid,dev", "nosuid"),
-            ("suid,dev,user", "noexec nosuid nodev"),
+            ("suid,dev,user", "nosuid nodev noexec"),
             ("users,exec", "nosuid nodev"),
             ("user,suid,dev,exec", ""),
             ("suid,dev,owner", "nosuid nodev"),
@@ -347,8 +281,7 @@ mod tests {
             assert!(
                 list.split(',').filter(|word| !word.is_empty()).all(|word| config.accept(word))
             );
-            let names: Vec<_> = config.flags.iter().map(|flag| flag.name()).collect();
-            assert_eq!(names.join(" "), expected, "{list}");
+            assert_eq!(config.flag_options().collect::<Vec<_>>().join(" "), expected, "{list}");
         }
     }
 }

@@ -26,21 +26,18 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use extol_vfs::FsError;
+use extol_vfs::{Done, FsError};
 use rustix::io::Errno as Os;
 
-use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
-use crate::buffer::Buffer;
-use crate::errno::Errno;
-use crate::handle::{Handled, Server, handle};
+use crate::abi::{IN_HEADER, MAX_FIXED, WRITE_HEADER, op};
+use crate::buffer::{Buffer, LARGE};
+use crate::connection::{End, Shared};
+use crate::errno::errno;
+use crate::handle::handle;
 use crate::init;
-use crate::ops::{self, Kernel};
+use crate::ops::{self, Server};
 use crate::pool;
-use crate::session::{End, Shared};
-use crate::wire::{self, Reply, Request};
-
-/// The buffers of a worker that has handled a request of this size are large enough to free.
-pub(crate) const LARGE: usize = 128 << 10;
+use crate::wire::{Reply, Request, header};
 
 /// True for requests that mostly wait for a device or for other requests. (An fsync that waits
 /// calls [`Pool::wait`] itself: most are deferred.)
@@ -118,17 +115,30 @@ impl Worker {
 
     fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
         let shared = &*self.shared;
-        let Handled::Reply(code) = handle(shared, self, request, reply) else { return };
+        let Some(code) = handle(shared, self, request, reply) else { return };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
-            ops::take_back(&*shared.fs, request, &reply.references, code == 0);
+            ops::take_back(&*shared.fs, reply);
         }
     }
 }
 
 impl Server for Worker {
+    fn invalidate(&self, nodeid: u64, offset: i64) {
+        self.shared.invalidate(nodeid, offset);
+    }
+
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool {
         self.shared.pool.wait_for_others(self.id, wait, &|id| start_worker(&self.shared, id))
+    }
+
+    fn about_to_wait(&self) {
+        self.shared.pool.wait(self.id, &|id| start_worker(&self.shared, id));
+    }
+
+    fn defer(&self, request: &Request<'_>) -> Option<Done> {
+        let reply = DeferredReply::new(&self.shared, request.unique);
+        Some(Box::new(move |result| reply.send(result)))
     }
 
     fn worker(&self) -> Option<pool::Id> {
@@ -136,60 +146,30 @@ impl Server for Worker {
     }
 }
 
-impl Kernel for Worker {
-    fn invalidate_attributes(&self, nodeid: u64) {
-        notify_inval(&self.shared, nodeid, -1);
-    }
-
-    fn write_back(&self, nodeid: u64) -> bool {
-        self.wait_for_others(&mut || notify_inval(&self.shared, nodeid, 0))
-    }
-
-    fn about_to_wait(&self) {
-        self.shared.pool.wait(self.id, &|id| start_worker(&self.shared, id));
-    }
-
-    fn defer(&self, request: &Request<'_>) -> Option<DeferredReply> {
-        let shared = Arc::clone(&self.shared);
-        Some(DeferredReply { shared, unique: request.unique, sent: false })
-    }
-}
-
-/// Makes the kernel drop the cached attributes of a node, and the cached pages from `offset` on
-/// unless it is negative. It writes dirty pages back before.
-pub(crate) fn notify_inval(shared: &Shared, nodeid: u64, offset: i64) {
-    let mut message = Reply::default();
-    message.clear();
-    message.u64(nodeid).u64(offset.cast_unsigned()).u64(0);
-    // It fails if the kernel has forgotten the node: then there is nothing to drop.
-    let _ = rustix::io::write(&shared.device, message.finish(0, NOTIFY_INVAL_INODE));
-}
-
-/// The reply, sent later, to a request whose reply is only a result.
-pub(crate) struct DeferredReply {
+/// The reply, sent later, to a request whose reply is only a result. It is sent when this is
+/// dropped.
+struct DeferredReply {
     shared: Arc<Shared>,
     unique: u64,
-    sent: bool,
+    code: i32,
 }
 
 impl DeferredReply {
-    /// Sends it.
-    pub(crate) fn send(mut self, result: Result<(), FsError>) {
-        self.write(result.err().map_or(0, |error| -Errno::from(error).0));
+    /// EIO, unless a result is sent.
+    fn new(shared: &Arc<Shared>, unique: u64) -> Self {
+        Self { shared: Arc::clone(shared), unique, code: -libc::EIO }
     }
 
-    fn write(&mut self, code: i32) {
-        self.sent = true;
-        // It fails if the connection is gone: no caller waits any more.
-        let _ = rustix::io::write(&self.shared.device, &wire::header(0, self.unique, code));
+    /// Sends the result.
+    fn send(mut self, result: Result<(), FsError>) {
+        self.code = result.err().map_or(0, |error| -errno(&error));
     }
 }
 
 impl Drop for DeferredReply {
     fn drop(&mut self) {
-        if !self.sent {
-            self.write(-Errno(libc::EIO).0);
-        }
+        // It fails if the connection is gone: no caller waits any more.
+        let _ = rustix::io::write(&self.shared.device, &header(0, self.unique, self.code));
     }
 }
 

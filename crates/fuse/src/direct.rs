@@ -9,27 +9,20 @@ use extol_vfs::Mountable;
 use crate::abi::op;
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
-use crate::device::DeferredReply;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
-use crate::ops::{self, Context, Kernel, Outcome};
+use crate::ops::{self, Context, Outcome, Server};
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-/// A kernel that does nothing.
+/// There is no kernel to notify, and nothing to wait for.
 struct NoKernel;
 
-impl Kernel for NoKernel {
-    fn invalidate_attributes(&self, _nodeid: u64) {}
+impl Server for NoKernel {
+    fn invalidate(&self, _nodeid: u64, _offset: i64) {}
 
-    fn write_back(&self, _nodeid: u64) -> bool {
+    fn wait_for_others(&self, _wait: &mut dyn FnMut()) -> bool {
         true
-    }
-
-    fn about_to_wait(&self) {}
-
-    fn defer(&self, _request: &Request<'_>) -> Option<DeferredReply> {
-        None
     }
 }
 
@@ -68,27 +61,28 @@ impl<'a> Connection<'a> {
             fs: self.fs,
             root: self.fs.root(),
             agreed: self.agreed,
-            kernel: &NoKernel,
+            server: &NoKernel,
             counts: &self.counts,
             transport: Transport::Device,
             owner: &self.owner,
         };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {
-            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply, &mut || false)
-                .map(|agreed| {
+            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply, || false).map(
+                |agreed| {
                     self.agreed = agreed;
                     Outcome::Reply
-                })
+                },
+            )
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };
-        ops::take_back(self.fs, &request, &self.reply.references, outcome.is_ok());
+        ops::take_back(self.fs, &mut self.reply);
         let code = match outcome {
-            Ok(Outcome::Silent | Outcome::Deferred) => return None,
+            Ok(Outcome::NoReply) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
-                self.reply.clear_body();
+                self.reply.clear();
                 -number
             }
         };

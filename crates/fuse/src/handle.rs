@@ -16,8 +16,8 @@
 //! a request that finds the volume full, waits until the workers have read all that the kernel has
 //! sent so far. The wait is bounded.
 //!
-//! *References.* A reply that is not delivered, or that is an error, carries no references: they
-//! are dropped ([`ops::take_back`]).
+//! *References.* A reply that is an error, or is not delivered, carries no references and opens no
+//! file: the transport gives both back ([`ops::take_back`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -26,10 +26,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abi::op;
+use crate::connection::Shared;
 use crate::errno::Errno;
-use crate::ops::{self, Context, Kernel, Outcome};
-use crate::pool;
-use crate::session::Shared;
+use crate::ops::{self, Context, Outcome, Server};
 use crate::wire::{Reply, Request};
 
 /// The error of a change while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
@@ -40,39 +39,19 @@ const FULL: Errno = Errno(libc::ENOSPC);
 const LOOKS: u32 = 100;
 const LOOK: Duration = Duration::from_micros(50);
 
-/// The thread that serves a request.
-pub(crate) trait Server: Kernel {
-    /// Calls `wait`, which waits for other requests, while other threads serve requests. False if
-    /// there would be none; then `wait` is not called.
-    fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool;
-
-    /// Its number, if it is a worker of `/dev/fuse`.
-    fn worker(&self) -> Option<pool::Id>;
-}
-
-/// The outcome of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Handled {
-    /// The reply is to be sent, with this code.
-    Reply(i32),
-    /// This kind of request has no reply.
-    Silent,
-    /// The reply is sent later, by another thread.
-    Deferred,
-}
-
-/// Handles a request and builds its reply.
+/// Handles a request and builds its reply. Gives the code of the reply; `None`: this thread sends
+/// none.
 pub(crate) fn handle(
     shared: &Shared,
     server: &dyn Server,
     request: &Request<'_>,
     reply: &mut Reply<'_>,
-) -> Handled {
+) -> Option<i32> {
     let context = Context {
         fs: &*shared.fs,
         root: shared.root,
         agreed: shared.agreed,
-        kernel: server,
+        server,
         counts: &shared.counts,
         transport: shared.transport(),
         owner: &shared.owner,
@@ -93,18 +72,14 @@ pub(crate) fn handle(
         {
             break outcome;
         }
-        for &ino in &reply.references {
-            shared.fs.forget(ino, 1);
-        }
+        ops::take_back(context.fs, reply);
     };
     match outcome {
-        Ok(Outcome::Deferred) => Handled::Deferred,
-        Ok(Outcome::Silent) => Handled::Silent,
-        Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => Handled::Silent,
-        Ok(Outcome::Reply) => Handled::Reply(0),
+        Ok(Outcome::NoReply) => None,
+        Ok(Outcome::Reply) => Some(0),
         Err(Errno(number)) => {
-            reply.clear_body();
-            Handled::Reply(-number)
+            reply.truncate_body(0);
+            Some(-number)
         }
     }
 }

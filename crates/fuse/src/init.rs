@@ -98,7 +98,7 @@ pub(crate) fn negotiate(
     mut args: Args<'_>,
     config: &MountConfig,
     reply: &mut Reply<'_>,
-    ring: &mut dyn FnMut() -> bool,
+    ring: impl FnOnce() -> bool,
 ) -> Result<Agreed> {
     let major = args.u32()?;
     let minor = args.u32()?;
@@ -151,7 +151,7 @@ mod tests {
         bytes.extend([0; 44]);
         let mut reply = Reply::default();
         reply.clear();
-        let agreed = negotiate(Args(&bytes), config, &mut reply, &mut || true);
+        let agreed = negotiate(Args(&bytes), config, &mut reply, || true);
         (agreed, reply.body_len())
     }
 

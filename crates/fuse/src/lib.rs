@@ -1,24 +1,28 @@
 //! The FUSE front end: any [`Mountable`](extol_vfs::Mountable) file system as a mount.
 //!
-//! ```text
-//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies
-//!                              │  pool.rs  which of them read
-//!   kernel ── io_uring ───► uring/      a thread per entry of a queue
-//!                              │
-//!                              ▼
-//!                           handle.rs   panics, frozen volumes, references
-//!                              │
-//!                              ▼
-//!                           ops/        one function per request; they see vfs types only
-//!                              │
-//!                              ▼
-//!                        dyn Mountable
+//! A module uses only modules below it (`tests/layers.rs`):
 //!
-//!   session.rs  a mount from beginning to end    mount.rs   mount(2), umount(2), fusermount3
-//!   init.rs     capabilities of the kernel       config.rs  mount options
-//!   wire.rs     bytes of requests and replies    abi.rs     numbers of the protocol
-//!   control.rs  remount, freeze ...              rights.rs  rights over the mount
-//!   counts.rs   requests by kind                 errno.rs   FsError -> errno, only here
+//! ```text
+//!   session.rs     a mount from beginning to end              direct.rs  requests without a kernel
+//!      │
+//!      ├── device.rs   requests over /dev/fuse: workers read them and write the replies
+//!      ├── uring/      requests over io_uring: a thread for each entry of a queue
+//!      │      │
+//!      │      ▼
+//!      │   handle.rs   one request: panics, frozen volumes, forgotten inodes
+//!      │      │
+//!      │      ▼
+//!      │    ops/       one function for each kind of request ──► dyn Mountable (vfs)
+//!      │      │
+//!      ▼      ▼
+//!   connection.rs      what the serving threads share, and the end
+//!
+//!   pool.rs     which workers read /dev/fuse      control.rs  remount, freeze … of a mount
+//!   mount.rs    mount(2), umount(2), fusermount3  rights.rs   rights over the mount
+//!   init.rs     capabilities of the kernel        counts.rs   requests by kind
+//!   config.rs   mount options                     wire.rs     bytes of requests and replies
+//!   buffer.rs   memory for them                   abi.rs      numbers of the protocol
+//!   errno.rs    FsError -> errno, only here
 //! ```
 //!
 //! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18
@@ -52,6 +56,7 @@
 mod abi;
 mod buffer;
 mod config;
+mod connection;
 pub mod control;
 mod counts;
 mod device;
@@ -67,16 +72,8 @@ mod session;
 mod uring;
 mod wire;
 
-pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlag, Transport};
+pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
-pub use session::{Mount, Stopper, serve};
-
-/// Extended attribute of the root whose value is
-/// [`stats_json`](extol_vfs::VolumeControl::stats_json). It is served by the front end, is not
-/// listed, and cannot be set.
-pub const STATS_XATTR: &str = "user.extol.stats";
-
-/// Extended attribute of the root that names the process that serves the mount: a decimal process
-/// id.
-pub const DAEMON_XATTR: &str = "user.extol.daemon";
+pub use ops::{DAEMON_XATTR, STATS_XATTR};
+pub use session::{Mount, Stopper};

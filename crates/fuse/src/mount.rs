@@ -203,7 +203,7 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
     ];
     options.extend(config.default_permissions.then(|| "default_permissions".to_owned()));
     options.extend(config.allow_other.then(|| "allow_other".to_owned()));
-    options.extend(config.flags.iter().map(|flag| flag.name().to_owned()));
+    options.extend(config.flag_options().map(str::to_owned));
 
     let (ours, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,

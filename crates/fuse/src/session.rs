@@ -3,30 +3,31 @@
 //! *Beginning.* Mount, answer INIT, drop privileges, start the threads. If one of these fails,
 //! nothing stays mounted.
 //!
-//! *End.* After an unmount each read of the device fails with ENODEV, and the last serving thread
-//! wakes [`Mount::run`]. A mount that is detached while files are open is served until they are
-//! closed; [`Stopper::abandon`] does not wait for that.
+//! *End.* [`Mount::run`] returns when the connection has ended (`connection.rs`). A mount that is
+//! detached while files are open is served until they are closed; [`Stopper::abandon`] does not
+//! wait for that.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use extol_sync::Condvar;
+use extol_fuse_uring::RegisterError;
 use extol_vfs::Mountable;
-use parking_lot::Mutex;
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::{MountConfig, Transport};
+use crate::connection::Shared;
 use crate::counts::Counts;
 use crate::device;
 use crate::init::{self, Agreed};
 use crate::mount::{self, Attached, MountError};
 use crate::pool::Pool;
 use crate::rights::Owner;
-use crate::uring::{self, Prepared, Queues, StartError};
+use crate::uring::{self, Prepared};
 use crate::wire::{Reply, Request};
 
 /// Workers at the start.
@@ -38,111 +39,12 @@ const MOST_ACTIVE: usize = 16;
 const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is \
     needed, and \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
 
-/// What the serving threads of a mount share.
-pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn Mountable>,
-    pub(crate) root: u32,
-    pub(crate) device: OwnedFd,
-    pub(crate) dir: PathBuf,
-    pub(crate) agreed: Agreed,
-    pub(crate) owner: Owner,
-    pub(crate) counts: Counts,
-    /// The workers of `/dev/fuse`.
-    pub(crate) pool: Pool,
-    /// The queues of io_uring.
-    pub(crate) queues: Queues,
-    service: Mutex<Service>,
-    changed: Condvar,
-}
-
-/// The state of serving a mount.
-#[derive(Default)]
-struct Service {
-    /// Serving threads alive.
-    threads: usize,
-    /// The connection has ended.
-    ended: bool,
-    /// [`Mount::run`] does not wait for the end.
-    abandoned: bool,
-    /// Why a thread stopped, if not because of the end.
-    error: Option<io::Error>,
-}
-
-/// Why a serving thread ends.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// There are enough others.
-    NotNeeded,
-    /// The connection has ended.
-    Disconnected,
-    /// Serving failed.
-    Failed(io::Error),
-}
-
-impl Shared {
-    /// For the workers of a `device` that is not mounted yet.
-    pub(crate) fn new(fs: Arc<dyn Mountable>, device: OwnedFd, agreed: Agreed, pool: Pool) -> Self {
-        Self {
-            root: fs.root(),
-            fs,
-            device,
-            dir: PathBuf::new(),
-            agreed,
-            owner: Owner::this_process(),
-            counts: Counts::default(),
-            pool,
-            queues: Queues::default(),
-            service: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        if self.queues.are_used() { Transport::IoUring } else { Transport::Device }
-    }
-
-    /// Called before a serving thread is started.
-    pub(crate) fn thread_begins(&self) {
-        self.service.lock().threads += 1;
-    }
-
-    /// Called when a serving thread has ended, or could not be started. If serving failed, the
-    /// mount still exists and the other threads wait for requests: the end does not wait for them.
-    pub(crate) fn thread_ends(&self, end: End) {
-        let over = !matches!(end, End::NotNeeded);
-        {
-            let mut service = self.service.lock();
-            service.threads -= 1;
-            service.ended |= over;
-            if let End::Failed(error) = end {
-                service.abandoned = true;
-                service.error.get_or_insert(error);
-            }
-        }
-        if over {
-            self.pool.end();
-        }
-        self.changed.notify_all();
-    }
-
-    #[cfg(test)]
-    pub(crate) fn threads(&self) -> usize {
-        self.service.lock().threads
-    }
-}
-
 /// A mounted file system that serves requests.
 #[derive(Debug)]
 pub struct Mount {
     shared: Arc<Shared>,
     note: Option<String>,
     is_block: bool,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mount on {}", self.dir.display())
-    }
 }
 
 impl Mount {
@@ -173,28 +75,27 @@ impl Mount {
         // Opens and reads what it needs of the system before it drops privileges.
         let read_ahead = mount::tune_cache(&dir);
         let _ = init::max_data();
-        uring::look();
-        let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
-        let active =
-            processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
+        let processors = uring::processors();
+        let most = MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS));
+        let active = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
+        let active = active.clamp(FIRST_WORKERS, most);
         let owner = if given.is_some() { Owner::another() } else { Owner::this_process() };
         let confined = config.confinement.as_ref().map_or(Ok(String::new()), |c| c.confine());
         let started = confined.map_err(MountError::Io).and_then(|sandbox| {
-            let (agreed, prepared, mut note) = handshake(&device, config)?;
+            let (agreed, prepared, mut note) = handshake(&device, config, processors)?;
             let pool = Pool::new(active, config.max_threads);
-            let shared = Arc::new(Shared {
-                dir: dir.clone(),
-                queues: prepared.as_ref().map_or_else(Queues::default, Prepared::queues),
-                counts: Counts::of(sandbox),
-                owner: owner.confined(config.confinement.clone()),
-                ..Shared::new(fs, device, agreed, pool)
-            });
+            let mut shared = Shared::new(fs, device, agreed, pool);
+            shared.dir.clone_from(&dir);
+            shared.over_io_uring = AtomicBool::new(prepared.is_some());
+            shared.counts = Counts::of(sandbox);
+            shared.owner = owner.confined(config.confinement.clone());
+            let shared = Arc::new(shared);
             device::start(&shared, FIRST_WORKERS)?;
             if let Some(prepared) = prepared {
                 match prepared.start(&shared) {
                     Ok(()) => {}
-                    Err(StartError::Refused(error)) => note = Some(without(&error)),
-                    Err(StartError::Lacking(error)) => return Err(MountError::Short(error)),
+                    Err(RegisterError::Refused(error)) => note = Some(without(&error)),
+                    Err(RegisterError::Failed(error)) => return Err(MountError::Short(error)),
                 }
             }
             Ok((shared, note))
@@ -245,30 +146,8 @@ impl Mount {
     /// # Errors
     /// If reading requests failed.
     pub fn run(self) -> Result<(), MountError> {
-        let mut service = self.shared.service.lock();
-        let is_over =
-            |service: &Service| service.abandoned || (service.ended && service.threads == 0);
-        self.shared.changed.wait_while(&mut service, |service| !is_over(service));
-        match service.error.take() {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
+        Ok(self.shared.wait_for_end()?)
     }
-}
-
-/// Mounts `fs` on `dir`, calls `ready` once the mount answers, and serves it until it is unmounted.
-///
-/// # Errors
-/// If mounting or serving fails.
-pub fn serve(
-    fs: Arc<dyn Mountable>,
-    dir: &Path,
-    config: &MountConfig,
-    ready: impl FnOnce(Stopper),
-) -> Result<(), MountError> {
-    let mount = Mount::new(fs, dir, config)?;
-    ready(mount.stopper());
-    mount.run()
 }
 
 /// Ends a mount. May be used from any thread, also after the mount has ended.
@@ -318,14 +197,13 @@ impl Stopper {
 
     /// Makes [`Mount::run`] return at once, whatever is open.
     pub fn abandon(&self) {
-        self.0.service.lock().abandoned = true;
-        self.0.changed.notify_all();
+        self.0.abandon();
     }
 
     /// True once the connection to the kernel has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.0.service.lock().ended
+        self.0.has_ended()
     }
 }
 
@@ -347,8 +225,12 @@ fn without(error: &io::Error) -> String {
 /// The agreed capabilities, the queues of io_uring if it is used, and a note if it could not be.
 type Handshake = (Agreed, Option<Prepared>, Option<String>);
 
-/// Reads and answers INIT.
-fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountError> {
+/// Reads and answers INIT. `processors`: how many queues io_uring needs.
+fn handshake(
+    device: &OwnedFd,
+    config: &MountConfig,
+    processors: io::Result<usize>,
+) -> Result<Handshake, MountError> {
     let mut buffer = vec![0; IN_HEADER + MAX_FIXED + init::max_data() as usize];
     let mut reply = Reply::default();
     reply.clear();
@@ -364,9 +246,9 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountE
     let request = request.ok_or_else(|| io::Error::other("the kernel did not begin with INIT"))?;
     let mut prepared = None;
     let mut note = (config.io_uring == Some(true)).then(|| NOT_OFFERED.to_owned());
-    let agreed = init::negotiate(request.args(), config, &mut reply, &mut || {
+    let agreed = init::negotiate(request.args(), config, &mut reply, || {
         note = None;
-        match uring::prepare() {
+        match processors.and_then(uring::prepare) {
             Ok(queues) => prepared = Some(queues),
             Err(error) => note = Some(without(&error)),
         }

@@ -104,6 +104,8 @@ pub(crate) struct Reply<'a> {
     len: usize,
     /// Inodes on each of which this reply carries one reference.
     pub(crate) references: Vec<u32>,
+    /// The file that it says is open.
+    pub(crate) opened: Option<u32>,
 }
 
 /// Where a reply stands.
@@ -141,31 +143,28 @@ const SMALL: usize = 512;
 impl Default for Reply<'_> {
     fn default() -> Self {
         let buf = Memory::Own(Buffer::new(OUT_HEADER + SMALL, OUT_HEADER));
-        Self { buf, len: OUT_HEADER, references: Vec::new() }
+        Self { buf, len: OUT_HEADER, references: Vec::new(), opened: None }
     }
 }
 
 impl<'a> Reply<'a> {
     /// A reply put together in `memory`, which has room for the header at least. One that needs
     /// more takes memory of its own.
-    pub(crate) fn lent(memory: &'a mut [u8], references: Vec<u32>) -> Self {
-        Self { buf: Memory::Lent(memory), len: OUT_HEADER, references }
+    pub(crate) fn lent(memory: &'a mut [u8]) -> Self {
+        let buf = Memory::Lent(memory);
+        Self { buf, len: OUT_HEADER, references: Vec::new(), opened: None }
     }
 
-    /// True if it outgrew the memory that it was lent, or has memory of its own anyway.
-    pub(crate) fn moved(&self) -> bool {
-        matches!(self.buf, Memory::Own(_))
+    /// The body, if it is in memory of its own.
+    pub(crate) fn own_body(&self) -> Option<&[u8]> {
+        matches!(self.buf, Memory::Own(_)).then(|| &self.buf[OUT_HEADER..self.len])
     }
 
     /// Forgets what was put together.
     pub(crate) fn clear(&mut self) {
-        self.len = OUT_HEADER;
+        self.truncate_body(0);
         self.references.clear();
-    }
-
-    /// Takes back the bytes only.
-    pub(crate) fn clear_body(&mut self) {
-        self.len = OUT_HEADER;
+        self.opened = None;
     }
 
     /// Bytes put together behind the header.

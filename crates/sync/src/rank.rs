@@ -21,10 +21,20 @@ use std::panic::Location;
 use crate::shake::{Moment, pause};
 use crate::{Mutex as Lock, MutexGuard};
 
-/// A place in the order, outer first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Rank {
+macro_rules! ranks {
+    ($($(#[$doc:meta])* $rank:ident,)*) => {
+        /// A place in the order, outer first.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum Rank {
+            $($(#[$doc])* $rank,)*
+        }
+
+        const RANKS: &[Rank] = &[$(Rank::$rank,)*];
+    };
+}
+
+ranks! {
     /// Running changes of the volume: a freeze waits for them.
     Gate,
     /// Moves and removals of directories.
@@ -239,32 +249,6 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 23] = [
-    Rank::Gate,
-    Rank::Rename,
-    Rank::Directory,
-    Rank::File,
-    Rank::Handle,
-    Rank::Orphans,
-    Rank::InodeShard,
-    Rank::Trim,
-    Rank::Group,
-    Rank::Descriptors,
-    Rank::Superblock,
-    Rank::DirtyFiles,
-    Rank::Checkpointing,
-    Rank::JournalState,
-    Rank::CheckpointList,
-    Rank::CacheShard,
-    Rank::Buffer,
-    Rank::TransactionList,
-    Rank::FastCommit,
-    Rank::Deferred,
-    Rank::DataChecksums,
-    Rank::LogSuperblock,
-    Rank::DataCache,
-];
-
 const fn rank_of(number: u8) -> Rank {
     RANKS[number as usize]
 }
@@ -281,15 +265,15 @@ mod tests {
 
     #[test]
     fn numbers_are_ranks() {
-        for rank in RANKS {
+        for &rank in RANKS {
             assert_eq!(rank_of(rank as u8), rank);
         }
     }
 
     #[test]
     fn outer_before_inner_and_never_twice() {
-        for (i, outer) in RANKS.into_iter().enumerate() {
-            for inner in RANKS.into_iter().skip(i + 1) {
+        for (i, &outer) in RANKS.iter().enumerate() {
+            for &inner in RANKS.iter().skip(i + 1) {
                 assert!(!refused(&[(outer, 1)], (inner, 0)), "{inner:?} in {outer:?}");
                 assert!(refused(&[(inner, 0)], (outer, 1)), "{outer:?} in {inner:?}");
             }

@@ -8,9 +8,9 @@ use std::path::Path;
 const PAGE: &str = include_str!("../../../docs/design/lock-order.md");
 const CODE: &str = include_str!("../src/rank.rs");
 
-/// The variants of `pub enum Rank`, in their order.
+/// The variants of `Rank`, in their order.
 fn variants() -> Vec<&'static str> {
-    let body = CODE.split("pub enum Rank {").nth(1).unwrap().split("\n}").next().unwrap();
+    let body = CODE.split("\nranks! {").nth(1).unwrap().split("\n}").next().unwrap();
     body.lines().map(str::trim).filter_map(|line| line.strip_suffix(',')).collect()
 }
 

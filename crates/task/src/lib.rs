@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `runner.rs` | [`Service`], its thread ([`Runner`]), wake-ups and the stop signal |
+//! | `runner.rs` | [`Service`], its thread ([`Runner`]), wake-ups and the stop |
 //! | `clock.rs` | monotonic and wall time |
 //! | `merge.rs` | requests that one operation answers together ([`Merger`]) |
 //! | `tally.rs` | a counter for many threads ([`Tally`]) |
@@ -21,5 +21,5 @@ mod tally;
 pub use clock::{Clock, SystemClock, TestClock};
 pub use histogram::{Distribution, Histogram};
 pub use merge::{Issue, MergeStats, Merger};
-pub use runner::{Progress, Runner, Service, StopSignal, Wakeup};
+pub use runner::{Progress, Runner, Service, Wakeup};
 pub use tally::{LANES, Tally, lane};

@@ -28,7 +28,7 @@ pub enum Progress {
 
 /// A background task.
 pub trait Service: Send {
-    /// Does a bounded piece of work. Must return soon after the stop signal is raised.
+    /// Does a bounded piece of work: a stop waits until it returns.
     fn step(&mut self) -> Progress;
 }
 
@@ -61,10 +61,10 @@ impl Wakeup {
         self.0.changed.notify_all();
     }
 
-    /// The stop signal that belongs to the same runner.
-    #[must_use]
-    pub fn stop_signal(&self) -> StopSignal {
-        StopSignal(Arc::clone(&self.0))
+    /// Makes the thread end before its next step.
+    fn stop(&self) {
+        self.0.state.lock().stop = true;
+        self.0.changed.notify_all();
     }
 }
 
@@ -74,26 +74,9 @@ impl std::fmt::Debug for Wakeup {
     }
 }
 
-/// Tells a service that it should end.
-#[derive(Clone)]
-pub struct StopSignal(Arc<Shared>);
-
-impl StopSignal {
-    /// True once the runner was asked to stop.
-    #[must_use]
-    pub fn is_raised(&self) -> bool {
-        self.0.state.lock().stop
-    }
-
-    fn raise(&self) {
-        self.0.state.lock().stop = true;
-        self.0.changed.notify_all();
-    }
-}
-
 /// A thread that runs one service until it is stopped (or dropped).
 pub struct Runner {
-    stop: StopSignal,
+    wakeup: Wakeup,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -139,16 +122,16 @@ impl Runner {
                 }
             }
         })?;
-        Ok(Self { stop: wakeup.stop_signal(), thread: Some(handle) })
+        Ok(Self { wakeup: wakeup.clone(), thread: Some(handle) })
     }
 
-    /// Raises the stop signal and waits for the thread to end.
+    /// Stops the thread and waits for its end.
     pub fn stop(mut self) {
         self.join();
     }
 
     fn join(&mut self) {
-        self.stop.raise();
+        self.wakeup.stop();
         if let Some(handle) = self.thread.take()
             && handle.thread().id() != thread::current().id()
         {
@@ -189,6 +172,6 @@ mod tests {
             std::thread::yield_now();
         }
         runner.stop();
-        assert!(wakeup.stop_signal().is_raised());
+        assert!(wakeup.0.state.lock().stop);
     }
 }

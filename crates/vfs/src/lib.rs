@@ -160,8 +160,7 @@ pub trait FileSystem: Send + Sync {
 pub trait VolumeControl: FileSystem {
     /// Brings everything home and empties the journal's log, as `EXT4_IOC_CHECKPOINT` does; with
     /// flags, erases the log or only says whether that could be done.
-    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        let _ = flags;
+    fn checkpoint(&self, _flags: CheckpointFlags) -> Result<()> {
         Err(FsError::NotSupported("this file system has no checkpoints"))
     }
 
@@ -178,15 +177,13 @@ pub trait VolumeControl: FileSystem {
 
     /// Goes down at once, without an unmount: whatever is not on the device yet, but for what `how`
     /// says, is lost as in a power cut. Changes fail afterwards. The second time does nothing.
-    fn shut_down(&self, how: Shutdown) -> Result<()> {
-        let _ = how;
+    fn shut_down(&self, _how: Shutdown) -> Result<()> {
         Err(FsError::NotSupported("this file system cannot be shut down"))
     }
 
     /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes
     /// discarded.
-    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        let _ = (start, len, min_len);
+    fn trim(&self, _start: u64, _len: u64, _min_len: u64) -> Result<u64> {
         Err(FsError::NotSupported("this file system has nothing to discard"))
     }
 
@@ -201,8 +198,7 @@ pub trait VolumeControl: FileSystem {
     }
 
     /// Changes label or tunables of the volume, durably.
-    fn tune(&self, change: &Tune) -> Result<()> {
-        let _ = change;
+    fn tune(&self, _change: &Tune) -> Result<()> {
         Err(FsError::NotSupported("this file system has nothing to tune"))
     }
 
@@ -210,8 +206,7 @@ pub trait VolumeControl: FileSystem {
     ///
     /// # Errors
     /// One line; no option has changed then.
-    fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
-        let _ = options;
+    fn remount(&self, _options: &str) -> std::result::Result<Vec<String>, RemountError> {
         Err(RemountError(
             "this file system has no options that can change while it is mounted".into(),
         ))
@@ -229,8 +224,7 @@ pub trait Mountable: VolumeControl {
     /// tell its generation. Front ends need it to fill directory listings with attributes, and
     /// where their protocol compares generations itself. A file system that cannot do it cheaply
     /// says [`FsError::Stale`], and the front end looks names up instead.
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        let _ = ino;
+    fn open_by_number(&self, _ino: u32) -> Result<Attr> {
         Err(FsError::Stale)
     }
 
@@ -248,19 +242,15 @@ pub trait Mountable: VolumeControl {
     ///
     /// # Errors
     /// `Stale` if it was deleted.
-    fn opened(&self, ino: u32) -> Result<()> {
-        let _ = ino;
+    fn opened(&self, _ino: u32) -> Result<()> {
         Ok(())
     }
 
     /// It is closed.
-    fn closed(&self, ino: u32) {
-        let _ = ino;
-    }
+    fn closed(&self, _ino: u32) {}
 
     /// As [`write`](FileSystem::write), on behalf of an [`Author`].
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        let _ = author;
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], _author: Author) -> Result<usize> {
         self.write(ino, offset, data)
     }
 
@@ -271,9 +261,8 @@ pub trait Mountable: VolumeControl {
         mode: Fallocate,
         offset: u64,
         len: u64,
-        author: Author,
+        _author: Author,
     ) -> Result<()> {
-        let _ = author;
         self.fallocate(ino, mode, offset, len)
     }
 
@@ -290,8 +279,7 @@ pub trait Mountable: VolumeControl {
     /// another thread that called this. What takes long, for this request or for others that came
     /// meanwhile, is passed to `lead` as a job, at most one, which has to be done before long, by
     /// this thread or another.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
-        let _ = lead;
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, _lead: &mut dyn FnMut(Job)) {
         done(self.fsync(ino, data_only));
     }
 

@@ -19,41 +19,36 @@ pub fn is_active(c: char) -> bool {
 /// Text for a part of a line: active characters are written out, as `\n` or `\u{1b}`.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
-    escape(text, is_active)
+    escape(text, is_active, |c| c.escape_default().collect())
 }
 
 /// The same for text of several lines, and columns with tabs.
 #[must_use]
 pub fn plain_lines(text: &str) -> Cow<'_, str> {
-    escape(text, |c| is_active(c) && !matches!(c, '\n' | '\t'))
+    let acts = |c| is_active(c) && !matches!(c, '\n' | '\t');
+    escape(text, acts, |c| c.escape_default().collect())
 }
 
 /// The same for JSON, with its own escapes: it stays JSON.
 #[must_use]
 pub fn plain_json(text: &str) -> Cow<'_, str> {
-    let acts = |c: char| is_active(c) && !matches!(c, '\n' | '\t' | '\r');
-    if !text.contains(acts) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if acts(c) {
-            // All of them are in the basic plane.
-            out.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
-            out.push(c);
-        }
-    }
-    Cow::Owned(out)
+    let acts = |c| is_active(c) && !matches!(c, '\n' | '\t' | '\r');
+    // All of them are in the basic plane.
+    escape(text, acts, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
-fn escape(text: &str, acts: impl Fn(char) -> bool + Copy) -> Cow<'_, str> {
+/// Writes the characters out that act.
+fn escape(
+    text: &str,
+    acts: impl Fn(char) -> bool + Copy,
+    written: impl Fn(char) -> String,
+) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if acts(c) { out.extend(c.escape_default()) } else { out.push(c) }
+        if acts(c) { out.push_str(&written(c)) } else { out.push(c) }
     }
     Cow::Owned(out)
 }

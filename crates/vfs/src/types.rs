@@ -285,8 +285,6 @@ pub struct StatFs {
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
-    /// File-system id made from the uuid.
-    pub fsid: u64,
     /// Longest name.
     pub name_max: u32,
 }

@@ -111,3 +111,33 @@ pub fn raw_ioctl_shared(file: &File, number: u32, argument: &AtomicU64) -> std::
     unsafe { ioctl(file, Any { number, argument: argument.as_ptr().cast() }) }?;
     Ok(())
 }
+
+/// A request to a mount. The first is Linux's own, the others are Extol's (answered by
+/// `ops/ioctl.rs` of the FUSE front end).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountRequest {
+    /// `EXT4_IOC_CHECKPOINT` with its flags.
+    Checkpoint(u32),
+    /// Checkpoints everything and refuses writes until the thaw.
+    Freeze,
+    /// Ends a freeze.
+    Thaw,
+    /// As `EXT4_IOC_SHUTDOWN`, with its mode (which Linux does not pass on to a FUSE daemon).
+    Shutdown(u32),
+}
+
+impl MountRequest {
+    /// Sends the request to the mount that `dir` is on.
+    ///
+    /// # Errors
+    /// What the mount answers; ENOTTY if it does not know the request.
+    pub fn send(self, dir: &File) -> std::io::Result<()> {
+        let (number, argument) = match self {
+            Self::Checkpoint(flags) => (0x4004_662b, flags),
+            Self::Freeze => (0xe401, 0),
+            Self::Thaw => (0xe402, 0),
+            Self::Shutdown(mode) => (0x4004_e403, mode),
+        };
+        raw_ioctl(dir, number, &mut argument.to_ne_bytes())
+    }
+}

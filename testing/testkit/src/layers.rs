@@ -154,11 +154,9 @@ fn place<'a>(layers: Layers<'a>, module: &str) -> (usize, &'a str) {
     entry.unwrap_or_else(|| panic!("{module} has no layer: enter it in LAYERS"))
 }
 
-/// Panics unless the modules of the crate in the directory `root` use lower ones only, those of
-/// `exceptions` (from, to, reason) apart; or if one of these is not needed any more.
-pub fn assert_layers(root: &str, layers: Layers<'_>, exceptions: &[(&str, &str, &str)]) {
+/// Panics unless the modules of the crate in the directory `root` use lower ones only.
+pub fn assert_layers(root: &str, layers: Layers<'_>) {
     let modules = modules(Path::new(root));
-    let mut excused = BTreeSet::new();
     let mut wrong = Vec::new();
     for (module, text) in modules.iter().filter(|(module, _)| *module != "lib") {
         let (layer, entry) = place(layers, module);
@@ -169,23 +167,13 @@ pub fn assert_layers(root: &str, layers: Layers<'_>, exceptions: &[(&str, &str, 
             if entry == other_entry || below <= layer {
                 continue;
             }
-            let known = exceptions.iter().find(|(from, to, _)| {
-                (module == from || is_below(module, from)) && (other == to || is_below(other, to))
-            });
-            match known {
-                Some(exception) => {
-                    excused.insert(exception.0.to_owned() + exception.1);
-                }
-                // A directory's module declares its parts, and may name them.
-                None if is_below(other, module) => {}
-                None => wrong.push(format!("{module} uses {other}, which stands above it")),
+            // A directory's module declares its parts, and may name them.
+            if !is_below(other, module) {
+                wrong.push(format!("{module} uses {other}, which stands above it"));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    for (from, to, _) in exceptions {
-        assert!(excused.contains(&(from.to_string() + to)), "{from} does not use {to} any more");
-    }
 }
 
 /// Panics unless the head of the crate's `src/lib.rs` names every layer.

@@ -41,7 +41,7 @@ pub use command::{Finished, run, run_ok, tool};
 pub use extol::{ExtolMount, MountFailed};
 pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
 pub use image::Image;
-pub use ioctl::{Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
+pub use ioctl::{MountRequest, Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
 pub use layers::{assert_drawing, assert_layers};
 pub use ledger::{CrashLoad, Promises};
 pub use loopdev::LoopDevice;

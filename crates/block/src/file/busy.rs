@@ -180,9 +180,7 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
             continue;
         }
         let node = Path::new("/dev").join(name);
-        let attempt =
-            || File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(&node);
-        match patiently(attempt, |opened| is_busy(opened) && !is_mounted(&node)) {
+        match hold_exclusively(&node) {
             Ok(claimed) => claims.push(claimed),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(format!("backs {}, which {}", node.display(), device_holder(&node)));

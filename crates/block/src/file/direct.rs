@@ -17,7 +17,7 @@ use super::transfer::{read_all, write_all};
 use crate::aligned::{BOUNCE_MAX, BufferPool};
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{BlockDevice, DeviceError, DeviceOp, Result, check_range, check_writable, total_len};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::ops::Range;
 
 /// The alignment that direct I/O needs, and its helpers.
@@ -69,8 +69,8 @@ impl FileDevice {
         if direct.is_whole(offset, len) && bufs.iter().all(|b| direct.accepts(b)) {
             return read_all(self.file(), bufs, offset, direct.sector);
         }
-        let mut targets = bufs.iter_mut().map(|b| &mut **b);
-        let mut target: &mut [u8] = &mut [];
+        let mut targets: Vec<_> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        let mut targets = &mut targets[..];
         let sectors = direct.sectors(offset, len);
         let mut at = sectors.start;
         while at < sectors.end {
@@ -79,18 +79,8 @@ impl FileDevice {
             read_all(self.file(), &mut [IoSliceMut::new(&mut bounce[..n])], at, direct.sector)?;
             let wanted = at.max(offset)..(at + n as u64).min(offset + len);
             let mut source = &bounce[(wanted.start - at) as usize..(wanted.end - at) as usize];
-            while !source.is_empty() {
-                if target.is_empty() {
-                    match targets.next() {
-                        Some(next) => target = next,
-                        None => break,
-                    }
-                }
-                let part = source.len().min(target.len());
-                let (filled, rest) = std::mem::take(&mut target).split_at_mut(part);
-                filled.copy_from_slice(&source[..part]);
-                (target, source) = (rest, &source[part..]);
-            }
+            let filled = source.read_vectored(targets)?;
+            IoSliceMut::advance_slices(&mut targets, filled);
             at += n as u64;
         }
         Ok(())
@@ -133,8 +123,8 @@ impl FileDevice {
     ) -> io::Result<()> {
         let sector = direct.sector;
         let end = offset + len;
-        let mut sources = bufs.iter().map(|b| &**b);
-        let mut source: &[u8] = &[];
+        let mut sources = bufs.to_vec();
+        let mut sources = &mut sources[..];
         let mut at = sectors.start;
         while at < sectors.end {
             let n = (sectors.end - at).min(BOUNCE_MAX as u64) as usize;
@@ -150,18 +140,8 @@ impl FileDevice {
                 read_all(self.file(), &mut [IoSliceMut::new(edge)], at + last as u64, sector)?;
             }
             let mut target = &mut bounce[(wanted.start - at) as usize..(wanted.end - at) as usize];
-            while !target.is_empty() {
-                if source.is_empty() {
-                    match sources.next() {
-                        Some(next) => source = next,
-                        None => break,
-                    }
-                }
-                let part = source.len().min(target.len());
-                let (filled, rest) = target.split_at_mut(part);
-                filled.copy_from_slice(&source[..part]);
-                (target, source) = (rest, &source[part..]);
-            }
+            let filled = target.write_vectored(sources)?;
+            IoSlice::advance_slices(&mut sources, filled);
             write_all(self.file(), &[IoSlice::new(&bounce[..n])], at, sector, durable)?;
             at += n as u64;
         }

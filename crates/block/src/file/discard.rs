@@ -22,7 +22,7 @@ impl FileDevice {
         self.with_lock(range, Coverage::Partial, || {
             if self.is_block_device {
                 return self.past_the_page_cache(|| {
-                    retry_io(|| sys::discard_block_device(self.file(), start, bytes))
+                    Ok(retry(|| sys::discard_block_device(self.file(), start, bytes))?)
                 });
             }
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -116,15 +116,6 @@ impl FileDevice {
 fn is_unsupported(e: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NODEV, Errno::NOTTY].contains(&e)
-}
-
-fn retry_io(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    loop {
-        match call() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
 }
 
 /// The largest discard of a disk, 0 if it has none; `None` if it is unknown.

@@ -83,7 +83,7 @@ impl Rings {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
         let mut loan = self.borrow()?;
         let jobs = Jobs { writes: jobs, durable };
-        match run(loan.ring.as_mut()?, file, &jobs, &mut |i, outcome| outcomes[i] = outcome) {
+        match run(loan.ring.as_mut()?, file, &jobs, &mut outcomes) {
             Ok(()) => loan.reusable = true,
             Err(e) if is_shortage(&e) => {}
             Err(_) => self.refuse(),
@@ -173,16 +173,17 @@ pub(super) fn make() -> io::Result<IoUring> {
     }
 }
 
-/// Called as jobs end: which one, and its outcome.
-type Ended<'a> = &'a mut dyn FnMut(usize, Outcome);
-
-/// Pushes, submits and reaps until all jobs have ended or one failed, and reports each that has
-/// ended. `Err`: the ring is unusable; jobs not done are not reported.
-fn run(ring: &mut IoUring, file: &File, jobs: &Jobs<'_>, ended: Ended<'_>) -> io::Result<()> {
-    let mut flight = InFlight { ring, pushed: 0, reaped: 0 };
+/// Pushes, submits and reaps until all jobs have ended or one failed, and notes the outcome of each
+/// that has ended. `Err`: the ring is unusable.
+fn run(
+    ring: &mut IoUring,
+    file: &File,
+    jobs: &Jobs<'_>,
+    outcomes: &mut [Outcome],
+) -> io::Result<()> {
+    let mut flight = InFlight::new(ring);
     let mut failed = false;
     let mut waiting = 0..jobs.writes.len();
-    let mut codes = Vec::new();
     loop {
         while !failed && flight.pushed - flight.reaped < DEPTH {
             let Some(i) = waiting.next() else { break };
@@ -201,15 +202,14 @@ fn run(ring: &mut IoUring, file: &File, jobs: &Jobs<'_>, ended: Ended<'_>) -> io
             _ => Err(e),
         });
         match &result {
-            Ok(()) => flight.reap(&mut |i, code| codes.push((i, code))),
-            Err(_) => flight.drain(&mut |i, code| codes.push((i, code))),
+            Ok(()) => flight.reap(),
+            Err(_) => flight.drain(),
         }
-        for (i, code) in codes.drain(..) {
+        for (i, code) in flight.codes.drain(..) {
             let outcome = Outcome::of(code);
             failed |= matches!(outcome, Outcome::Failed(_));
-            let i = usize::try_from(i).unwrap_or(usize::MAX);
-            if i < jobs.writes.len() {
-                ended(i, outcome);
+            if let Some(place) = outcomes.get_mut(i as usize) {
+                *place = outcome;
             }
         }
         result?;
@@ -258,9 +258,15 @@ struct InFlight<'a> {
     ring: &'a mut IoUring,
     pushed: usize,
     reaped: usize,
+    /// Which jobs have completed, and with which code, since this was last looked at.
+    codes: Vec<(u64, i32)>,
 }
 
-impl InFlight<'_> {
+impl<'a> InFlight<'a> {
+    fn new(ring: &'a mut IoUring) -> Self {
+        Self { ring, pushed: 0, reaped: 0, codes: Vec::new() }
+    }
+
     /// Puts job `i` into the submission queue, once. `jobs` and `file` must outlive this value.
     fn push(&mut self, file: &File, jobs: &Jobs<'_>, i: usize) -> io::Result<()> {
         let entry = jobs.entry(file, i).ok_or_else(|| io::Error::other("no such job"))?;
@@ -277,10 +283,10 @@ impl InFlight<'_> {
     }
 
     /// Takes what has completed.
-    fn reap(&mut self, record: &mut dyn FnMut(u64, i32)) {
+    fn reap(&mut self) {
         for done in self.ring.completion() {
             self.reaped += 1;
-            record(done.user_data(), done.result());
+            self.codes.push((done.user_data(), done.result()));
         }
     }
 
@@ -291,9 +297,9 @@ impl InFlight<'_> {
     }
 
     /// Waits until the kernel owns no entry. Submits nothing.
-    fn drain(&mut self, record: &mut dyn FnMut(u64, i32)) {
+    fn drain(&mut self) {
         loop {
-            self.reap(record);
+            self.reap();
             let owned = self.owned();
             if owned == 0 {
                 return;
@@ -314,7 +320,7 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.drain(&mut |_, _| {});
+        self.drain();
     }
 }
 
@@ -389,7 +395,7 @@ mod tests {
             let memory: Vec<Vec<u8>> = (0..DEPTH).map(|i| vec![i as u8 + 1; 4096]).collect();
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
-            let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
+            let mut flight = InFlight::new(&mut ring);
             let jobs = Jobs { writes: &jobs, durable: false };
             for i in 0..DEPTH / 2 {
                 flight.push(&file, &jobs, i).expect("push");

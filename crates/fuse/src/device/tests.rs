@@ -185,7 +185,7 @@ fn the_last_worker_does_not_wait_for_a_thaw() {
 #[test]
 fn deferred_replies_are_sent_once() {
     let kernel = Kernel::new(1);
-    let defer = |unique| DeferredReply { shared: Arc::clone(&kernel.shared), unique, sent: false };
+    let defer = |unique| DeferredReply::new(&kernel.shared, unique);
     drop(defer(7));
     assert_eq!(reply(&kernel.device), (7, -libc::EIO, vec![]));
     defer(8).send(Err(FsError::NoSpace));

@@ -111,7 +111,7 @@ impl Context<'_> {
         let had = self.fs.getattr(self.ino(request.nodeid)?)?.perm & 0o6000 != 0;
         self.kill_as(request, false)?;
         if had {
-            self.kernel.invalidate_attributes(request.nodeid);
+            self.server.invalidate(request.nodeid, -1);
         }
         Ok(())
     }

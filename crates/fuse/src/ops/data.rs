@@ -21,8 +21,8 @@
 //! writes all of them or fails (see [`Context::write_bytes`]).
 //!
 //! SEEK_DATA and SEEK_HOLE are answered from the file system's state, but the kernel does not write
-//! its dirty pages back before. So the daemon makes the kernel do so: see
-//! [`Kernel::write_back`](super::Kernel).
+//! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages
+//! writes them back, while other threads handle those writes.
 
 use extol_vfs::{Author, Fallocate, Seek};
 
@@ -30,6 +30,7 @@ use super::names::put_open;
 use super::{Context, Outcome, creds};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
 use crate::errno::{Errno, Result};
+use crate::init::max_data;
 use crate::rights::NOT_TOLD;
 use crate::wire::{Reply, Request};
 
@@ -52,15 +53,14 @@ impl Context<'_> {
                 how = fopen::DIRECT_IO;
             }
         }
-        self.fs.opened(self.ino(request.nodeid)?)?;
-        put_open(reply, how);
-        Ok(())
+        self.put_file(reply, self.ino(request.nodeid)?, how)
     }
 
-    /// A new file is open as soon as this is answered: appends what the kernel is to know of it.
-    pub(super) fn put_file(&self, reply: &mut Reply, ino: u32) -> Result<()> {
+    /// Counts a file as open and appends the open part of a reply.
+    pub(super) fn put_file(&self, reply: &mut Reply, ino: u32, flags: u32) -> Result<()> {
         self.fs.opened(ino)?;
-        put_open(reply, self.agreed.open_flags());
+        reply.opened = Some(ino);
+        put_open(reply, flags);
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl Context<'_> {
         let ino = self.ino(request.nodeid)?;
         let mut args = request.args();
         args.skip(8)?;
-        let (offset, size) = (args.u64()?, args.u32()?.min(crate::init::max_data()) as usize);
+        let (offset, size) = (args.u64()?, args.u32()?.min(max_data()) as usize);
         let count = self.fs.read(ino, offset, reply.room(size))?;
         reply.truncate_body(count);
         Ok(())
@@ -119,21 +119,20 @@ impl Context<'_> {
         args.skip(8)?;
         let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
-            self.kernel.about_to_wait();
+            self.server.about_to_wait();
             self.fs.sync()?;
             return Ok(Outcome::Reply);
         }
         let ino = self.ino(request.nodeid)?;
-        let Some(reply) = self.kernel.defer(request) else {
+        let Some(done) = self.server.defer(request) else {
             self.fs.fsync(ino, data_only)?;
             return Ok(Outcome::Reply);
         };
-        let done = Box::new(move |result| reply.send(result));
         self.fs.fsync_then(ino, data_only, done, &mut |job| {
-            self.kernel.about_to_wait();
+            self.server.about_to_wait();
             job();
         });
-        Ok(Outcome::Deferred)
+        Ok(Outcome::NoReply)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<()> {
@@ -167,7 +166,8 @@ impl Context<'_> {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        if self.agreed.has(cap::WRITEBACK_CACHE) && !self.kernel.write_back(request.nodeid) {
+        let mut write_back = || self.server.invalidate(request.nodeid, 0);
+        if self.agreed.has(cap::WRITEBACK_CACHE) && !self.server.wait_for_others(&mut write_back) {
             return Err(Errno(libc::EAGAIN));
         }
         reply.u64(self.fs.seek(ino, offset, what)?);

@@ -13,6 +13,7 @@ use super::names::put_open;
 use super::{Context, type_bits};
 use crate::abi::{DIRENT, ENTRY_OUT, cap, fopen};
 use crate::errno::{Errno, Result};
+use crate::init::max_data;
 use crate::wire::{Reply, Request};
 
 impl Context<'_> {
@@ -33,7 +34,7 @@ impl Context<'_> {
         let dir = self.ino(request.nodeid)?;
         let mut args = request.args();
         args.skip(8)?;
-        let (cookie, size) = (args.u64()?, args.u32()? as usize);
+        let (cookie, size) = (args.u64()?, args.u32()?.min(max_data()) as usize);
         let mut failed = Ok(());
         let read = self.fs.readdir(dir, cookie, &mut |entry| {
             let len =

@@ -340,7 +340,7 @@ fn shutdown(_: &Context<'_>, _: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
 
 fn change(context: &Context<'_>, call: &Call<'_, '_>, set: SetAttr) -> Result<()> {
     context.fs.setattr(call.ino, &set)?;
-    context.kernel.invalidate_attributes(call.request.nodeid);
+    context.server.invalidate(call.request.nodeid, -1);
     Ok(())
 }
 

@@ -9,14 +9,16 @@ mod ioctl;
 mod names;
 mod xattrs;
 
-use extol_vfs::{Attr, Creds, FileKind, Mountable, Rdev, Timestamp};
+pub use xattrs::{DAEMON_XATTR, STATS_XATTR};
+
+use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::config::Transport;
 use crate::counts::Counts;
-use crate::device::DeferredReply;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
+use crate::pool;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
@@ -24,31 +26,38 @@ use crate::wire::{Reply, Request};
 /// volume.
 const VALID: u64 = 24 * 60 * 60;
 
-/// What becomes of a request.
+/// Whether the thread that has worked on a request sends a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// The reply is to be sent.
     Reply,
-    /// It is sent later, by another thread.
-    Deferred,
-    /// This kind of request has no reply.
-    Silent,
+    /// Another thread sends it later, or this kind of request has none.
+    NoReply,
 }
 
-/// What handlers may ask of the kernel, and of the transport.
-pub(crate) trait Kernel {
-    /// Makes the kernel ask for the attributes of a node again.
-    fn invalidate_attributes(&self, nodeid: u64);
+/// The thread that serves a request: what its transport can do for it.
+pub(crate) trait Server {
+    /// Makes the kernel drop the cached attributes of a node, and its cached pages from `offset` on
+    /// unless that is negative. The kernel writes dirty pages back before.
+    fn invalidate(&self, nodeid: u64, offset: i64);
 
-    /// Makes the kernel write a file's dirty pages back (and drop its cached pages), while other
-    /// threads handle its writes. False if there would be none; then nothing was done.
-    fn write_back(&self, nodeid: u64) -> bool;
+    /// Calls `wait`, which waits for other requests, while other threads serve them. False if there
+    /// would be no such thread; then `wait` is not called.
+    fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool;
 
     /// This thread is going to wait for a device: another one takes requests.
-    fn about_to_wait(&self);
+    fn about_to_wait(&self) {}
 
-    /// The reply to the request, to be sent later by any thread, if that is possible.
-    fn defer(&self, request: &Request<'_>) -> Option<DeferredReply>;
+    /// The reply to the request, to be sent later by any thread, if that is possible. If it is
+    /// dropped instead, EIO is sent.
+    fn defer(&self, _request: &Request<'_>) -> Option<Done> {
+        None
+    }
+
+    /// Its number, if it is a worker of `/dev/fuse`.
+    fn worker(&self) -> Option<pool::Id> {
+        None
+    }
 }
 
 /// Everything a handler needs.
@@ -56,7 +65,7 @@ pub(crate) struct Context<'a> {
     pub(crate) fs: &'a dyn Mountable,
     pub(crate) root: u32,
     pub(crate) agreed: Agreed,
-    pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) server: &'a dyn Server,
     pub(crate) counts: &'a Counts,
     pub(crate) transport: Transport,
     pub(crate) owner: &'a Owner,
@@ -71,8 +80,11 @@ pub(crate) fn dispatch(
     context.counts.note(request.opcode);
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
-        op::FORGET => return context.forget(request),
-        op::BATCH_FORGET => return context.batch_forget(request),
+        op::FORGET | op::BATCH_FORGET => {
+            // What cannot be decoded has no reply either.
+            let _ = context.forget(request);
+            return Ok(Outcome::NoReply);
+        }
         op::GETATTR => context.getattr(request, reply),
         op::STATX => context.statx(request, reply),
         op::SETATTR => context.setattr(request, reply),
@@ -113,34 +125,19 @@ pub(crate) fn dispatch(
     Ok(Outcome::Reply)
 }
 
-/// Gives back what a reply carries that is not delivered. `good`: it says that the request was
-/// done, so what was to be opened counts as open.
-pub(crate) fn take_back(fs: &dyn Mountable, request: &Request<'_>, references: &[u32], good: bool) {
-    let opened = match request.opcode {
-        op::OPEN => u32::try_from(request.nodeid).ok(),
-        op::CREATE | op::TMPFILE => references.first().copied(),
-        _ => None,
-    };
-    if let (Some(ino), true) = (opened, good) {
-        fs.closed(ino);
-    }
-    for &ino in references {
-        fs.forget(ino, 1);
-    }
-}
-
-/// The inode of a node id.
-pub(crate) fn ino(nodeid: u64, root: u32) -> Result<u32> {
-    match nodeid {
-        ROOT_NODE => Ok(root),
-        _ => u32::try_from(nodeid).map_err(|_| Errno(libc::ESTALE)),
-    }
+/// Gives back what a reply carries that is an error or is not delivered.
+pub(crate) fn take_back(fs: &dyn Mountable, reply: &mut Reply<'_>) {
+    reply.opened.take().into_iter().for_each(|ino| fs.closed(ino));
+    reply.references.drain(..).for_each(|ino| fs.forget(ino, 1));
 }
 
 impl Context<'_> {
     /// The inode of a node id.
     fn ino(&self, nodeid: u64) -> Result<u32> {
-        ino(nodeid, self.root)
+        match nodeid {
+            ROOT_NODE => Ok(self.root),
+            _ => u32::try_from(nodeid).map_err(|_| Errno(libc::ESTALE)),
+        }
     }
 
     /// The node id of an inode.

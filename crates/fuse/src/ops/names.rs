@@ -7,8 +7,8 @@
 
 use extol_vfs::{FsError, NewNode, RenameFlags};
 
-use super::{Context, Outcome, VALID, creds, decode_device};
-use crate::abi::{ENTRY_OUT, ROOT_NODE};
+use super::{Context, VALID, creds, decode_device};
+use crate::abi::{ENTRY_OUT, ROOT_NODE, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
 
@@ -35,21 +35,20 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn forget(&self, request: &Request<'_>) -> Result<Outcome> {
-        let count = request.args().u64()?;
-        self.forget_node(request.nodeid, count);
-        Ok(Outcome::Silent)
-    }
-
-    pub(super) fn batch_forget(&self, request: &Request<'_>) -> Result<Outcome> {
+    /// FORGET and BATCH_FORGET.
+    pub(super) fn forget(&self, request: &Request<'_>) -> Result<()> {
         let mut args = request.args();
+        if request.opcode == op::FORGET {
+            self.forget_node(request.nodeid, args.u64()?);
+            return Ok(());
+        }
         let entries = args.u32()?;
         args.skip(4)?;
         for _ in 0..entries {
             let (nodeid, count) = (args.u64()?, args.u64()?);
             self.forget_node(nodeid, count);
         }
-        Ok(Outcome::Silent)
+        Ok(())
     }
 
     fn forget_node(&self, nodeid: u64, count: u64) {
@@ -120,7 +119,7 @@ impl Context<'_> {
         args.skip(4)?;
         let name = args.name()?;
         let ino = self.make(request, reply, NewNode::Regular, Made { name, mode, umask })?;
-        self.put_file(reply, ino)
+        self.put_file(reply, ino, self.agreed.open_flags())
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -131,7 +130,7 @@ impl Context<'_> {
         let (perm, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
         let attr = self.fs.create_unnamed(dir, perm, umask, creds(request))?;
         self.put_entry(reply, &attr)?;
-        self.put_file(reply, attr.id.ino)
+        self.put_file(reply, attr.id.ino, self.agreed.open_flags())
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

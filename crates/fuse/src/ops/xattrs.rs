@@ -5,10 +5,19 @@ use extol_vfs::XattrSet;
 
 use super::Context;
 use crate::abi::{ROOT_NODE, SETXATTR_ACL_KILL_SGID, cap};
+use crate::control;
 use crate::errno::{Errno, Result};
 use crate::rights::Caller;
 use crate::wire::{Reply, Request};
-use crate::{DAEMON_XATTR, STATS_XATTR, control};
+
+/// Extended attribute of the root whose value is
+/// [`stats_json`](extol_vfs::VolumeControl::stats_json). It is served by the front end, is not
+/// listed, and cannot be set.
+pub const STATS_XATTR: &str = "user.extol.stats";
+
+/// Extended attribute of the root that names the process that serves the mount: a decimal process
+/// id.
+pub const DAEMON_XATTR: &str = "user.extol.daemon";
 
 /// Largest value and largest list of names, as for every file system on Linux.
 const MAX_SIZE: usize = 65536;
@@ -61,7 +70,7 @@ impl Context<'_> {
                 // A request is made once, with room for the answer.
                 return Err(Errno(libc::ERANGE));
             }
-            self.kernel.about_to_wait();
+            self.server.about_to_wait();
             return put_sized(reply, size, &control::answer(self.fs, self.owner, request, wish)?);
         }
         if is_virtual(request.nodeid, name) {

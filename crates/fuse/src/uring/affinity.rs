@@ -5,21 +5,14 @@
 //! file system usually comes from one processor, which should not make all the copies.
 
 use std::io;
-use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
-pub(super) fn possible() -> io::Result<usize> {
-    static NUMBER: OnceLock<usize> = OnceLock::new();
-    if let Some(number) = NUMBER.get() {
-        return Ok(*number);
-    }
+pub(crate) fn processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let number = count(text.trim());
-    let number =
-        number.ok_or_else(|| io::Error::other("cannot tell how many processors there are"))?;
-    Ok(*NUMBER.get_or_init(|| number))
+    let unknown = || io::Error::other("cannot tell how many processors there are");
+    count(text.trim()).ok_or_else(unknown)
 }
 
 /// Number of processors in a list. Queues are numbered without holes, so a list with holes is as
@@ -33,11 +26,6 @@ fn count(list: &str) -> Option<usize> {
     last.checked_add(1)
 }
 
-/// The processors that the calling thread may use.
-pub(super) fn allowed() -> CpuSet {
-    sched_getaffinity(None).unwrap_or_default()
-}
-
 /// Where a queue worker runs.
 #[derive(Debug)]
 pub(super) struct Affinity {
@@ -47,10 +35,9 @@ pub(super) struct Affinity {
 }
 
 impl Affinity {
-    /// Binds the calling thread to processor `number`, if that is among `all` that the process may
-    /// use.
-    pub(super) fn to(number: usize, all: &CpuSet) -> Self {
-        let all = *all;
+    /// Binds the calling thread to processor `number`, if that is among those that it may use.
+    pub(super) fn to(number: usize) -> Self {
+        let all = sched_getaffinity(None).unwrap_or_default();
         let mut own = CpuSet::new();
         let own = (number < CpuSet::MAX_CPU && all.is_set(number)).then(|| {
             own.set(number);
@@ -84,7 +71,7 @@ mod tests {
         {
             assert_eq!(count(list), number, "{list}");
         }
-        assert!(possible().unwrap() > 0);
+        assert!(processors().unwrap() > 0);
     }
 
     #[test]
@@ -92,7 +79,7 @@ mod tests {
         std::thread::spawn(|| {
             let all = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|&n| all.is_set(n)).unwrap();
-            let mut affinity = Affinity::to(first, &all);
+            let mut affinity = Affinity::to(first);
             for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)]
             {
                 affinity.settle(large);
@@ -100,7 +87,7 @@ mod tests {
                 assert_eq!((now.count(), now.is_set(first)), (count, true));
             }
             // Not one that the process may use.
-            let _ = Affinity::to(CpuSet::MAX_CPU, &all);
+            let _ = Affinity::to(CpuSet::MAX_CPU);
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         })
         .join()

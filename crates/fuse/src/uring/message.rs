@@ -4,26 +4,23 @@
 //! (names, data). In this order they are what a read of `/dev/fuse` gives. The reply takes the same
 //! places: its header that of the request's header, its body that of the payload.
 //!
+//! Header and fixed fields are moved to where they and the payload are in one piece; the payload,
+//! the data of a write among them, stays where it is (on a page boundary).
+//!
 //! *Invariants*
 //! - UR-3: every size from the kernel is checked before it is used ([`Sizes::of`]); a request with
 //!   impossible sizes fails with EIO.
-//! - UR-4: request and reply never share bytes ([`answer`]): small requests are copied out, and the
-//!   reply is built in place. The data of a write, and anything large, stays where it is
-//!   (data on a page boundary); the reply to these is built elsewhere.
+//! - UR-4: request and reply never share bytes ([`answer`]): the reply to a request without payload
+//!   (a read) is built in place, any other one elsewhere, and is copied.
 
 use extol_fuse_uring::{FIXED, FIXED_SIZE, PAYLOAD, PAYLOAD_SIZE};
 
-use crate::abi::{IN_HEADER, OUT_HEADER, op};
-use crate::handle::Handled;
-use crate::wire::{self, Reply, Request};
-
-/// Requests up to this size are copied out.
-const SMALL: usize = 8 << 10;
+use crate::abi::{IN_HEADER, OUT_HEADER};
+use crate::wire::{Reply, Request, header};
 
 /// What the kernel says about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sizes {
-    opcode: u32,
     /// Bytes of fixed fields.
     fixed: usize,
     /// Bytes of payload.
@@ -34,28 +31,21 @@ impl Sizes {
     /// `None` if the sizes cannot be.
     fn of(memory: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(*memory.get(at..)?.first_chunk()?));
-        let (len, opcode, payload) = (word(0)? as usize, word(4)?, word(PAYLOAD_SIZE)? as usize);
+        let (len, payload) = (word(0)? as usize, word(PAYLOAD_SIZE)? as usize);
         let fixed = len.checked_sub(IN_HEADER)?.checked_sub(payload)?;
         let fits = fixed <= FIXED_SIZE && payload <= memory.len().checked_sub(PAYLOAD)?;
-        fits.then_some(Self { opcode, fixed, payload })
+        fits.then_some(Self { fixed, payload })
     }
-}
-
-/// What a thread keeps from request to request, so that nothing is allocated for most of them.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    request: Vec<u8>,
-    references: Vec<u32>,
 }
 
 /// What is done with a request.
 pub(super) trait Handler {
-    /// Handles it and puts the reply together.
-    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Handled;
+    /// As [`handle`](crate::handle::handle). (Over io_uring all kinds have a reply, and none is
+    /// deferred.)
+    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32>;
 
-    /// The reply is not to be sent, though it was `good`, or because it was not: what it carries is
-    /// taken back.
-    fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool);
+    /// As [`take_back`](crate::ops::take_back).
+    fn take_back(&self, reply: &mut Reply<'_>);
 }
 
 /// Bytes of payload of the request in the memory.
@@ -63,68 +53,58 @@ pub(super) fn payload(memory: &[u8]) -> usize {
     Sizes::of(memory).map_or(0, |sizes| sizes.payload)
 }
 
-/// Answers the request in the memory, of which at least the part before the payload is there. Gives
-/// the bytes of the reply's body.
-pub(super) fn answer(memory: &mut [u8], scratch: &mut Scratch, handler: &dyn Handler) -> u32 {
+/// Answers the request in the memory, of which at least the part before the payload is there.
+/// `elsewhere` is used again from request to request. Gives the bytes of the reply's body.
+pub(super) fn answer(memory: &mut [u8], elsewhere: &mut Reply<'_>, handler: &dyn Handler) -> u32 {
     let unique = memory[8..].first_chunk().copied().map_or(0, u64::from_ne_bytes);
-    let (mut code, mut body) = (-libc::EIO, 0);
-    match Sizes::of(memory) {
-        None => {}
-        Some(Sizes { opcode, fixed, payload })
-            if opcode != op::WRITE && fixed + payload <= SMALL =>
-        {
-            scratch.request.clear();
-            for (start, len) in [(0, IN_HEADER), (FIXED, fixed), (PAYLOAD, payload)] {
-                scratch.request.extend_from_slice(&memory[start..start + len]);
+    let room = memory.len() - PAYLOAD;
+    let done = match Sizes::of(memory) {
+        None => Err(libc::EIO),
+        Some(Sizes { fixed, payload: 0 }) => {
+            let (request, back) = memory.split_at_mut(PAYLOAD - OUT_HEADER);
+            request.copy_within(FIXED..FIXED + fixed, IN_HEADER);
+            let mut reply = Reply::lent(back);
+            let done = run(&request[..IN_HEADER + fixed], &mut reply, room, handler);
+            // It was longer for a while.
+            if let Some(moved) = reply.own_body().map(<[u8]>::to_vec) {
+                back[OUT_HEADER..][..moved.len()].copy_from_slice(&moved);
             }
-            let references = std::mem::take(&mut scratch.references);
-            let mut reply = Reply::lent(&mut memory[PAYLOAD - OUT_HEADER..], references);
-            if let Some(request) = Request::parse(&scratch.request) {
-                code = finish(&request, &mut reply, handler, |reply| !reply.moved());
-            }
-            body = reply.body_len();
-            scratch.references = reply.references;
+            done
         }
-        Some(Sizes { fixed, payload, .. }) => {
+        Some(Sizes { fixed, payload }) => {
             let start = PAYLOAD - fixed - IN_HEADER;
             memory.copy_within(FIXED..FIXED + fixed, PAYLOAD - fixed);
             memory.copy_within(..IN_HEADER, start);
-            let room = memory.len() - PAYLOAD;
-            let mut reply = Reply::default();
-            if let Some(request) = Request::parse(&memory[start..PAYLOAD + payload]) {
-                code = finish(&request, &mut reply, handler, |reply| reply.body_len() <= room);
+            elsewhere.clear();
+            let done = run(&memory[start..PAYLOAD + payload], elsewhere, room, handler);
+            if let Some(body) = elsewhere.own_body() {
+                memory[PAYLOAD..][..body.len()].copy_from_slice(body);
             }
-            if code == 0 {
-                body = reply.body_len();
-                memory[PAYLOAD..PAYLOAD + body]
-                    .copy_from_slice(&reply.finish(unique, 0)[OUT_HEADER..]);
-            }
+            done
         }
-    }
-    let body = if code == 0 { body } else { 0 };
-    memory[..OUT_HEADER].copy_from_slice(&wire::header(body, unique, code));
+    };
+    let (code, body) = done.map_or_else(|errno| (-errno, 0), |body| (0, body));
+    memory[..OUT_HEADER].copy_from_slice(&header(body, unique, code));
     u32::try_from(body).unwrap_or_default()
 }
 
-/// Has the request handled and gives the code of the reply. A reply that has no room in the
+/// Has the request handled and gives the size of the reply's body. A reply that has no room in the
 /// kernel's memory is an error.
-fn finish<'a>(
-    request: &Request<'_>,
-    reply: &mut Reply<'a>,
+fn run(
+    request: &[u8],
+    reply: &mut Reply<'_>,
+    room: usize,
     handler: &dyn Handler,
-    fits: impl FnOnce(&Reply<'a>) -> bool,
-) -> i32 {
-    reply.clear();
-    let code = match handler.handle(request, reply) {
-        Handled::Reply(code) => code,
-        // Over io_uring all kinds have a reply, and none is deferred.
-        Handled::Silent | Handled::Deferred => 0,
-    };
-    let sent = if code == 0 && !fits(reply) { -libc::EIO } else { code };
-    if sent != 0 {
-        handler.take_back(request, &reply.references, code == 0);
+) -> Result<usize, i32> {
+    let request = Request::parse(request).ok_or(libc::EIO)?;
+    let code = handler.handle(&request, reply).unwrap_or(0);
+    let body = reply.body_len();
+    if code == 0 && body <= room {
+        return Ok(body);
     }
-    sent
+    handler.take_back(reply);
+    reply.clear();
+    Err(if code == 0 { libc::EIO } else { -code })
 }
 
 #[cfg(test)]

@@ -53,16 +53,15 @@ use std::thread;
 use std::time::Duration;
 
 use extol_fuse_uring::{Entry, RegisterError};
-use rustix::thread::CpuSet;
 
 use self::affinity::Affinity;
-use self::message::{Handler, Scratch};
-use crate::device::{self, DeferredReply, LARGE};
-use crate::handle::{Handled, Server, handle};
+pub(crate) use self::affinity::processors;
+use self::message::Handler;
+use crate::buffer::LARGE;
+use crate::connection::{End, Shared};
+use crate::handle::handle;
 use crate::init;
-use crate::ops::{self, Kernel};
-use crate::pool;
-use crate::session::{End, Shared};
+use crate::ops::{self, Server};
 use crate::wire::{Reply, Request};
 
 /// Most queues of a mount, and entries of a queue and of all queues: each takes a descriptor and a
@@ -80,16 +79,12 @@ fn depth(queues: usize) -> usize {
     (MOST_ENTRIES / queues.max(1)).clamp(2, DEEPEST)
 }
 
-/// The queues of a mount; none without io_uring.
-#[derive(Debug, Default)]
-pub(crate) struct Queues {
+/// The queues of a mount.
+#[derive(Debug)]
+struct Queues {
     queues: Vec<Queue>,
-    /// The processors that this process may use.
-    processors: CpuSet,
     /// All entries are registered.
     complete: AtomicBool,
-    /// The kernel has refused an entry.
-    refused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -98,13 +93,6 @@ struct Queue {
     entries: AtomicUsize,
     /// How many of them wait for other requests.
     waiting: AtomicUsize,
-}
-
-impl Queues {
-    /// True if the requests come here.
-    pub(crate) fn are_used(&self) -> bool {
-        !self.queues.is_empty() && !self.refused.load(Ordering::Relaxed)
-    }
 }
 
 impl Queue {
@@ -121,41 +109,25 @@ impl Queue {
     }
 }
 
-/// Why the mount does without io_uring, or cannot start.
-#[derive(Debug)]
-pub(crate) enum StartError {
-    /// The kernel has refused an entry, and does without io_uring from then on.
-    Refused(io::Error),
-    /// A queue has no entry, and the kernel has not heard why.
-    Lacking(io::Error),
-}
+/// What a queue worker gets once the mount exists; the last is for the number of its queue, with
+/// the result of registering its entry.
+type Go = (Arc<Shared>, Arc<Queues>, Sender<(usize, Result<(), RegisterError>)>);
 
-/// What a queue worker gets once the mount exists: the shared state, and the channel for the result
-/// of registering its entry.
-type Go = (Arc<Shared>, Sender<(usize, Result<(), StartError>)>);
-
-/// Queue workers that wait for the mount, with their queues.
+/// Queue workers that wait for the mount, with the number of their queues.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     queues: usize,
     workers: Vec<Sender<Go>>,
 }
 
-/// Reads what [`prepare`] has to know of the machine, while files may be opened.
-pub(crate) fn look() {
-    let _ = affinity::possible();
-}
-
-/// Makes the queue workers.
-pub(crate) fn prepare() -> io::Result<Prepared> {
-    let queues = affinity::possible()?;
+/// Makes the queue workers for a machine with so many processors.
+pub(crate) fn prepare(queues: usize) -> io::Result<Prepared> {
     if queues > MOST_QUEUES {
         return Err(io::Error::other(format!("there are more than {MOST_QUEUES} processors")));
     }
-    let depth = depth(queues);
     let (tell, told) = channel();
-    let mut workers = Vec::with_capacity(queues * depth);
-    for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, depth)) {
+    let mut workers = Vec::new();
+    for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, depth(queues))) {
         let (sender, receiver) = channel();
         let tell = tell.clone();
         let name = format!("fuse-q{queue}");
@@ -169,42 +141,40 @@ pub(crate) fn prepare() -> io::Result<Prepared> {
 }
 
 impl Prepared {
-    /// The queues of the mount that these workers are to serve.
-    pub(crate) fn queues(&self) -> Queues {
-        let queues = (0..self.queues).map(|_| Queue::default()).collect();
-        Queues { queues, processors: affinity::allowed(), ..Queues::default() }
-    }
-
     /// Lets the queue workers begin, and waits until their entries are with the kernel.
     ///
     /// # Errors
-    /// If there is a queue without an entry: [`StartError::Refused`] if the kernel has refused one,
-    /// and so uses none of them. Else it goes on waiting for that queue, and answers no request:
-    /// the mount is of no use.
-    pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), StartError> {
+    /// If there is a queue without an entry: [`RegisterError::Refused`] if the kernel has refused
+    /// one, and so uses none of them. Else it goes on waiting for that queue, and answers no
+    /// request: the mount is of no use.
+    pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), RegisterError> {
+        let queues = (0..self.queues).map(|_| Queue::default()).collect();
+        let queues = Arc::new(Queues { queues, complete: AtomicBool::new(false) });
         let (registered, outcomes) = channel();
         for go in self.workers {
             shared.thread_begins();
-            if go.send((Arc::clone(shared), registered.clone())).is_err() {
+            if go.send((Arc::clone(shared), Arc::clone(&queues), registered.clone())).is_err() {
                 shared.thread_ends(End::NotNeeded);
             }
         }
         drop(registered);
         let mut served = vec![false; self.queues];
-        let (mut refused, mut lacking) = (None, None);
+        let mut lacking = RegisterError::Failed(io::Error::other("a thread has ended"));
         for (queue, outcome) in outcomes {
             match outcome {
                 Ok(()) => served[queue] = true,
-                Err(StartError::Refused(error)) => refused = Some(error),
-                Err(StartError::Lacking(error)) => lacking = Some(error),
+                // A refusal counts, whatever else has failed.
+                Err(_) if matches!(lacking, RegisterError::Refused(_)) => {}
+                Err(error) => lacking = error,
             }
         }
         if served.contains(&false) {
-            shared.queues.refused.store(refused.is_some(), Ordering::Relaxed);
-            let lacking = || lacking.unwrap_or_else(|| io::Error::other("a thread has ended"));
-            return Err(refused.map_or_else(|| StartError::Lacking(lacking()), StartError::Refused));
+            if matches!(lacking, RegisterError::Refused(_)) {
+                shared.over_io_uring.store(false, Ordering::Relaxed);
+            }
+            return Err(lacking);
         }
-        shared.queues.complete.store(true, Ordering::Release);
+        queues.complete.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -219,13 +189,21 @@ fn run(queue: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
         }
     };
     let _ = tell.send(Ok(()));
-    let Ok((shared, registered)) = go.recv() else { return };
-    let outcome = register(&mut entry, &shared, queue);
+    let Ok((shared, queues, registered)) = go.recv() else { return };
+    // Counted before it may have a request.
+    let entries = &queues.queues[queue].entries;
+    entries.fetch_add(1, Ordering::SeqCst);
+    let outcome = entry.register(shared.device.as_fd(), queue as u16);
     let takes_part = outcome.is_ok();
+    if !takes_part {
+        entries.fetch_sub(1, Ordering::SeqCst);
+    }
     let _ = registered.send((queue, outcome));
     drop(registered);
     let end = if takes_part {
-        QueueWorker { shared: Arc::clone(&shared), queue, began_early: true }.serve(&mut entry)
+        let shared = Arc::clone(&shared);
+        QueueWorker { shared, queues: Arc::clone(&queues), queue, began_early: true }
+            .serve(&mut entry)
     } else {
         End::NotNeeded
     };
@@ -233,23 +211,10 @@ fn run(queue: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
     shared.thread_ends(end);
 }
 
-fn register(entry: &mut Entry, shared: &Shared, queue: usize) -> Result<(), StartError> {
-    let number = u16::try_from(queue).map_err(|e| StartError::Lacking(io::Error::other(e)))?;
-    // Counted before it may have a request.
-    let entries = &shared.queues.queues[queue].entries;
-    entries.fetch_add(1, Ordering::SeqCst);
-    entry.register(shared.device.as_fd(), number).map_err(|error| {
-        entries.fetch_sub(1, Ordering::SeqCst);
-        match error {
-            RegisterError::Refused(error) => StartError::Refused(error),
-            RegisterError::Failed(error) => StartError::Lacking(error),
-        }
-    })
-}
-
 /// A thread that serves an entry of a queue.
 struct QueueWorker {
     shared: Arc<Shared>,
+    queues: Arc<Queues>,
     queue: usize,
     /// The request came while entries were still being registered.
     began_early: bool,
@@ -257,9 +222,8 @@ struct QueueWorker {
 
 impl QueueWorker {
     fn serve(&mut self, entry: &mut Entry) -> End {
-        let shared = Arc::clone(&self.shared);
-        let mut affinity = Affinity::to(self.queue, &shared.queues.processors);
-        let mut scratch = Scratch::default();
+        let mut affinity = Affinity::to(self.queue);
+        let mut reply = Reply::default();
         let mut touched = false;
         loop {
             match entry.next(touched.then_some(IDLE)) {
@@ -271,9 +235,9 @@ impl QueueWorker {
                 }
                 Err(error) => return end(error),
             }
-            self.began_early = !shared.queues.complete.load(Ordering::Acquire);
+            self.began_early = !self.queues.complete.load(Ordering::Acquire);
             let size = message::payload(entry.memory());
-            let body = message::answer(entry.memory(), &mut scratch, self);
+            let body = message::answer(entry.memory(), &mut reply, self);
             let large = size.max(body as usize) >= LARGE;
             touched |= large;
             affinity.settle(large);
@@ -288,51 +252,34 @@ impl QueueWorker {
 fn end(error: io::Error) -> End {
     let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
     if error.raw_os_error().is_some_and(|code| over.contains(&code)) {
-        End::NotNeeded
+        End::Disconnected
     } else {
         End::Failed(error)
     }
 }
 
 impl Handler for QueueWorker {
-    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Handled {
+    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
         handle(&self.shared, self, request, reply)
     }
 
-    fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool) {
-        ops::take_back(&*self.shared.fs, request, references, good);
+    fn take_back(&self, reply: &mut Reply<'_>) {
+        ops::take_back(&*self.shared.fs, reply);
     }
 }
 
 impl Server for QueueWorker {
+    fn invalidate(&self, nodeid: u64, offset: i64) {
+        self.shared.invalidate(nodeid, offset);
+    }
+
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool {
-        let queue = &self.shared.queues.queues[self.queue];
+        let queue = &self.queues.queues[self.queue];
         if self.began_early || !queue.may_wait() {
             return false;
         }
         wait();
         queue.waited();
         true
-    }
-
-    fn worker(&self) -> Option<pool::Id> {
-        None
-    }
-}
-
-impl Kernel for QueueWorker {
-    fn invalidate_attributes(&self, nodeid: u64) {
-        device::notify_inval(&self.shared, nodeid, -1);
-    }
-
-    fn write_back(&self, nodeid: u64) -> bool {
-        self.wait_for_others(&mut || device::notify_inval(&self.shared, nodeid, 0))
-    }
-
-    fn about_to_wait(&self) {}
-
-    /// Only the thread of the entry can reply.
-    fn defer(&self, _request: &Request<'_>) -> Option<DeferredReply> {
-        None
     }
 }

@@ -403,7 +403,6 @@ impl FileSystem for MemFs {
             blocks_available: 600,
             inodes: 500,
             inodes_free: 400,
-            fsid: 1,
             name_max: 255,
         })
     }
@@ -435,6 +434,11 @@ impl FileSystem for MemFs {
 }
 
 impl VolumeControl for MemFs {
+    fn thaw(&self) -> Result<()> {
+        self.set_frozen(false);
+        Ok(())
+    }
+
     fn trim(&self, _: u64, len: u64, _: u64) -> Result<u64> {
         Ok(len.min(4096))
     }

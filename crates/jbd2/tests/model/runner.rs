@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use extol_sync::atomic::{AtomicU32, Ordering};
 use extol_sync::{Condvar, Mutex as StepMutex, thread};
-use extol_task::{Progress, Runner, Service, StopSignal, Wakeup};
+use extol_task::{Progress, Runner, Service, Wakeup};
 
 use crate::explore::{below, explore};
 
@@ -60,20 +60,20 @@ fn no_wakeup_is_lost() {
 }
 
 /// Steps for ever, until it is told to stop.
-struct Busy(StopSignal, Arc<Mutex<u32>>);
+struct Busy(Arc<Mutex<u32>>);
 
 impl Service for Busy {
     fn step(&mut self) -> Progress {
-        *self.1.lock().unwrap() += 1;
+        *self.0.lock().unwrap() += 1;
         // Under PCT the others get their turn only if it gives way.
         thread::yield_now();
-        if self.0.is_raised() { Progress::Idle(None) } else { Progress::More }
+        Progress::More
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        *self.1.lock().unwrap() = u32::MAX;
+        *self.0.lock().unwrap() = u32::MAX;
     }
 }
 
@@ -86,7 +86,7 @@ fn stop_always_ends() {
         let steps = Arc::new(Mutex::new(0));
         let busy = below(2) == 0;
         let runner = if busy {
-            Runner::start("busy", &wakeup, Busy(wakeup.stop_signal(), steps.clone())).unwrap()
+            Runner::start("busy", &wakeup, Busy(steps.clone())).unwrap()
         } else {
             let worker = Worker {
                 asked: Arc::default(),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::abi::op;
 use std::cell::RefCell;
 
 const ROOM: usize = 64 << 10;
@@ -23,19 +24,19 @@ struct Script<'a> {
     expected: &'a [u8],
     reply: &'a [u8],
     code: i32,
-    back: RefCell<Vec<(u32, bool)>>,
+    back: RefCell<Vec<u32>>,
 }
 
 impl Handler for Script<'_> {
-    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Handled {
+    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
         assert_eq!((request.unique, request.nodeid, request.body), (77, 5, self.expected));
         reply.references.push(9);
         reply.bytes(self.reply);
-        Handled::Reply(self.code)
+        Some(self.code)
     }
 
-    fn take_back(&self, _request: &Request<'_>, references: &[u32], good: bool) {
-        self.back.borrow_mut().extend(references.iter().map(|&ino| (ino, good)));
+    fn take_back(&self, reply: &mut Reply<'_>) {
+        self.back.borrow_mut().append(&mut reply.references);
     }
 }
 
@@ -43,11 +44,11 @@ impl Handler for Script<'_> {
 struct Never;
 
 impl Handler for Never {
-    fn handle(&self, _request: &Request<'_>, _reply: &mut Reply<'_>) -> Handled {
+    fn handle(&self, _request: &Request<'_>, _reply: &mut Reply<'_>) -> Option<i32> {
         panic!("that is no request")
     }
 
-    fn take_back(&self, _request: &Request<'_>, _references: &[u32], _good: bool) {
+    fn take_back(&self, _reply: &mut Reply<'_>) {
         panic!("that is no request")
     }
 }
@@ -58,9 +59,9 @@ fn exchange(
     expected: &[u8],
     reply: &[u8],
     code: i32,
-) -> (i32, Vec<u8>, Vec<(u32, bool)>) {
+) -> (i32, Vec<u8>, Vec<u32>) {
     let script = Script { expected, reply, code, back: RefCell::default() };
-    let body = answer(memory, &mut Scratch::default(), &script) as usize;
+    let body = answer(memory, &mut Reply::default(), &script) as usize;
     assert_eq!(memory[..4], (OUT_HEADER as u32 + body as u32).to_ne_bytes());
     assert_eq!(memory[8..16], 77_u64.to_ne_bytes());
     let code = i32::from_ne_bytes(*memory[4..].first_chunk().unwrap());
@@ -93,20 +94,22 @@ fn requests_in_three_parts() {
 
 #[test]
 fn what_is_not_sent_is_taken_back() {
-    for (opcode, payload) in [(op::LOOKUP, &b"name\0"[..]), (op::SETXATTR, &[3; 20_000])] {
+    for (opcode, payload) in
+        [(op::READ, &[][..]), (op::LOOKUP, b"name\0"), (op::SETXATTR, &[3; 20_000])]
+    {
         let failed = exchange(&mut memory(opcode, &[], payload), payload, b"reply", -libc::ENOENT);
-        assert_eq!(failed, (-libc::ENOENT, vec![], vec![(9, false)]));
+        assert_eq!(failed, (-libc::ENOENT, vec![], vec![9]));
         let longest = exchange(&mut memory(opcode, &[], payload), payload, &[1; ROOM], 0);
         assert_eq!(longest, (0, vec![1; ROOM], vec![]));
         let too_long = exchange(&mut memory(opcode, &[], payload), payload, &[1; ROOM + 1], 0);
-        assert_eq!(too_long, (-libc::EIO, vec![], vec![(9, true)]));
+        assert_eq!(too_long, (-libc::EIO, vec![], vec![9]));
     }
 }
 
 #[test]
 fn sizes_that_lie_are_refused() {
     let sound = memory(op::LOOKUP, &[0; 8], b"name\0");
-    let sizes = Sizes { opcode: op::LOOKUP, fixed: 8, payload: 5 };
+    let sizes = Sizes { fixed: 8, payload: 5 };
     assert_eq!(Sizes::of(&sound), Some(sizes));
     for (at, value) in [
         (0, 0),
@@ -119,7 +122,7 @@ fn sizes_that_lie_are_refused() {
         let mut memory = sound.clone();
         memory[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         assert_eq!(Sizes::of(&memory), None, "{at} {value}");
-        let refused = answer(&mut memory, &mut Scratch::default(), &Never);
+        let refused = answer(&mut memory, &mut Reply::default(), &Never);
         assert_eq!(
             (refused, i32::from_ne_bytes(*memory[4..].first_chunk().unwrap())),
             (0, -libc::EIO)
@@ -133,5 +136,5 @@ fn sizes_that_lie_are_refused() {
     // Extensions longer than the request.
     let mut memory = sound;
     memory[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
-    assert_eq!(answer(&mut memory, &mut Scratch::default(), &Never), 0);
+    assert_eq!(answer(&mut memory, &mut Reply::default(), &Never), 0);
 }
