@@ -11,9 +11,9 @@ mod serve;
 
 use std::sync::Arc;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{BlockMount, MountConfig};
 
-use crate::error::{Failure, Result, warn};
 use crate::exit_report::ExitReporter;
 use crate::loop_device::LoopDevice;
 use crate::metrics::Metrics;
