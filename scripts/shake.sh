@@ -13,7 +13,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # Debug builds: a release build cannot be shaken.
-cargo test --quiet -p extol --test faults --test random --test closing --test whole --no-run
+cargo test --quiet -p extol --test faults --test random --test closing --test maintenance --no-run
 cargo test --quiet -p extol-jbd2 --test runtime --no-run
 cargo test --quiet -p extol-cli --test stress --no-run
 cargo build --quiet -p extol-crashkit
@@ -32,7 +32,7 @@ seed=$first
 while [ "$seed" = "$first" ] || [ $((SECONDS - began)) -lt $((minutes * 60)) ]; do
     shaken cargo test --quiet -p extol --test faults -- many_threads
     shaken cargo test --quiet -p extol --test random -- threads
-    shaken cargo test --quiet -p extol --test closing --test whole
+    shaken cargo test --quiet -p extol --test closing --test maintenance
     shaken cargo test --quiet -p extol-jbd2 --test runtime -- stress scenarios
     shaken "$crashkit" --workload threads,closure-threads,one-file \
         --variant v3-1k,fc,external,data-journal --seed "$seed" --max-states 150

@@ -8,16 +8,17 @@
 # until a processor was free again. A wait that was not over at the end is left out. The function
 # that makes the system call itself (`lock_slow`, `wait_until_internal` …) is not on the stack, as
 # libc's `syscall` has no frame; its caller is. A thread that sleeps below no function of Extol, or
-# in the loop of a task or of a mount's workers, has nothing to do as a rule; these are in the last
-# line, and in no picture.
+# in a loop of `is_loop`, has nothing to do as a rule; these are in the last line, and in no
+# picture. (Workers of a mount wait for requests in a read or in io_uring, not in a futex.)
 
 # Functions of Extol but for the locks themselves: they say how a thread waits and not for what.
 function is_ours(name) { return name ~ /extol/ && name !~ /^<?extol_sync/ }
 
 # Where a thread of Extol sleeps until there is work for it.
 function is_loop(name) {
-    if (name ~ /<extol_task::runner::Service>::/) return 1
-    return name ~ /::(Worker::run|worker::tend|session::Mount::run)$/
+    if (name ~ /runner::Runner>?::start::/) return 1
+    if (name ~ /lazy_init::thread::run$/) return 1
+    return name ~ /(pool::Pool>?::watch|session::Mount>?::run|threads::Shared>?::work)$/
 }
 
 function callers(    n, name, found, wanted) {

@@ -1,6 +1,5 @@
 //! What all benchmarks have in common: places, limits, progress, output.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,11 +11,10 @@ use extol_bench::report::Report;
 use extol_bench::versus::{Conduct, Step};
 use extol_bench::workload::{Cancel, Limits};
 use extol_bench::{BenchError, Programs, Result as BenchResult};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use extol_cli_common::{Failure, Result, print, print_json, progress};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::OutputArgs;
-use crate::failure::{Failure, Result, print, print_json};
 
 /// Where volumes are made, and how large.
 pub struct Where<'a> {
@@ -91,7 +89,7 @@ pub fn carry_out_until(
     cancel: &Cancel,
     bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
 ) -> Result<()> {
-    let bar = progress_bar();
+    let bar = progress::steps(1, String::new());
     let report = bench(&mut |step| {
         bar.set_length(step.total);
         bar.set_position(step.done);
@@ -109,19 +107,4 @@ pub fn carry_out_until(
         report.write_pictures(dir).map_err(|e| Failure::about(dir.display(), e))?;
     }
     if output.json { print_json(report.json()) } else { print(report.text()) }
-}
-
-/// Shown on a terminal only.
-fn progress_bar() -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr_with_hz(10)
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(Some(1), target);
-    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

@@ -9,12 +9,12 @@ use extol_bench::contender::Contender;
 use extol_bench::workload::{
     Dbench, FsMark, FsyncLatency, LoadFile, Logs, PostMark, SyncMode, VarMail, Workload,
 };
+use extol_cli_common::{Failure, Result};
 
 use crate::args::{
     DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, TargetArgs, VarMailArgs,
 };
 use crate::conduct::{Where, carry_out, usage};
-use crate::failure::{Failure, Result};
 
 /// Runs a load on its targets.
 pub fn run(load: &dyn Workload, args: &TargetArgs, programs: Programs) -> Result<()> {

@@ -17,7 +17,6 @@
 
 mod args;
 mod conduct;
-mod failure;
 mod loads;
 mod medium;
 mod noop;
@@ -27,33 +26,22 @@ mod scale;
 mod server;
 
 use std::ffi::OsString;
-use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Command, CommandLine};
 use extol_bench::Programs;
-use failure::{Failure, Result};
+use extol_cli_common::{Failure, Result};
 
 /// The allocator of the `extol` command, so that the library is measured with what it has there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    // A panic has printed its message already.
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&words)));
-    match outcome {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(failure)) => {
-            failure.report();
-            ExitCode::from(failure.code)
-        }
-        Err(_) => ExitCode::from(Failure::INTERNAL),
-    }
+    extol_cli_common::main("extol-bench", run)
 }
 
 fn run(words: &[OsString]) -> Result<()> {
-    let line = args::parse(words)?;
+    let line: CommandLine = extol_cli_common::parse(words)?;
     let named = &line.programs;
     let programs = Programs::find(named.extol.as_deref(), named.extol_before.as_deref())
         .map_err(Failure::usage)?;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use extol::mkfs::parse_size;
 use extol_bench::medium::{self, MediumFs, READY};
 use extol_block::BlockDevice as _;
+use extol_cli_common::{Failure, Result, print};
 use extol_devices::Profile;
 use extol_fuse::Mount;
 
 use crate::args::MediumArgs;
-use crate::failure::{Failure, Result, print};
 use crate::server::{Ending, MountPoint, end_with_input};
 
 /// Without `--size` and a backing file.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use extol_bench::noop::{NoopFs, READY, mount_config};
+use extol_cli_common::{Failure, Result, print, warn};
 use extol_fuse::{Mount, MountConfig};
 
 use crate::args::NoopArgs;
-use crate::failure::{Failure, Result, print, warn};
 use crate::server::{Ending, MountPoint, end_with_input};
 
 /// Serves it until it is unmounted or told to end.

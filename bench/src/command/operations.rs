@@ -7,10 +7,10 @@ use extol_bench::Programs;
 use extol_bench::contender::Medium;
 use extol_bench::speed::{Part, Speed};
 use extol_bench::workload::{Direction, Metadata, Rand, Seq, Untar};
+use extol_cli_common::{Failure, Result};
 
 use crate::args::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 use crate::conduct::{Where, carry_out, usage};
-use crate::failure::{Failure, Result};
 use crate::loads::{loadfile, run};
 
 /// Sizes of direct I/O are whole sectors of every medium.

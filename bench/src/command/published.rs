@@ -7,12 +7,12 @@ use extol_bench::published::{
     AsyncCheckpoint, Backend, CheckpointMerge, FastCommit, FsyncBatching, LazyInit, Part, Throttle,
 };
 use extol_bench::workload::SyncMode;
+use extol_cli_common::{Failure, Result};
 
 use crate::args::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
 use crate::conduct::{Where, carry_out, usage};
-use crate::failure::{Failure, Result};
 
 fn backend(name: &str) -> Backend {
     if name == "mount" { Backend::Mount } else { Backend::Library }

@@ -3,10 +3,10 @@
 use extol::mkfs::parse_size;
 use extol_bench::Programs;
 use extol_bench::scale::{Layout, Part, Scale, Way};
+use extol_cli_common::{Failure, Result};
 
 use crate::args::ScaleArgs;
 use crate::conduct::{cancel, carry_out_until, usage};
-use crate::failure::{Failure, Result};
 
 /// The number of files that `--long` adds.
 const LONG: u64 = 10_000_000;

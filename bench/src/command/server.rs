@@ -14,12 +14,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::UnmountArgs;
-use crate::failure::{Failure, Result, warn};
 
 /// How long the mount may stay in use after the end of standard input.
 const GRACE: Duration = Duration::from_secs(5);

@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
+use extol_cli_common::{Failure, Result, print, print_json, progress};
 
 use crate::args::CheckArgs;
-use crate::error::{Failure, Result, print, print_json};
-use crate::progress;
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
 /// files.

@@ -19,11 +19,11 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use extol_cli_common::{Failure, Result};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::error::{Failure, Result};
 use crate::sandbox::process;
 use crate::start_cleanup::MountTarget;
 

@@ -28,10 +28,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
+use extol_cli_common::{Failure, Result};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
-
-use crate::error::{Failure, Result};
 
 /// Longest report.
 const MAX_LEN: usize = 1 << 10;

@@ -5,9 +5,8 @@
 //! start, and then lack one at its end. What a mount needs and takes is listed in
 //! `docs/design/descriptors.md`.
 
+use extol_cli_common::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::error::{Failure, Result};
 
 /// What a mount needs at least: what it has when it stands, rings for the volume, what starting an
 /// unmount takes, and some to spare.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result};
 
 /// A loop device that lives as long as it is open.
 #[derive(Debug)]

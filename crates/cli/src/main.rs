@@ -23,12 +23,12 @@
 //!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
-//! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
+//! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them: see
+//! `extol_cli_common`.
 
 mod args;
 mod check;
 mod daemon;
-mod error;
 mod exit_report;
 mod files;
 mod inspect;
@@ -42,7 +42,6 @@ mod mount;
 mod mount_helper;
 mod mounted;
 mod options;
-mod progress;
 mod remount;
 mod sandbox;
 mod signals;
@@ -53,11 +52,11 @@ mod umount;
 mod volume;
 
 use std::ffi::OsString;
-use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
+use extol_cli_common::Result;
+
 use args::Command;
-use error::{Failure, Result};
 
 /// Why: `docs/decisions/0006-allocator.md`.
 #[global_allocator]
@@ -65,17 +64,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_limits();
-    let words: Vec<OsString> = std::env::args_os().collect();
-    // A panic has printed its message already.
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&words)));
-    match outcome {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(failure)) => {
-            failure.report();
-            ExitCode::from(failure.code)
-        }
-        Err(_) => ExitCode::from(Failure::INTERNAL),
-    }
+    extol_cli_common::main("extol", run)
 }
 
 fn run(words: &[OsString]) -> Result<()> {

@@ -8,11 +8,11 @@
 use std::fs::File;
 use std::path::Path;
 
+use extol_cli_common::{Failure, Result};
 use extol_fuse::{DAEMON_XATTR, control};
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
-use crate::error::{Failure, Result};
 use crate::mounted::{MountedVolume, root_of};
 
 /// Makes everything durable.

@@ -2,11 +2,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use extol_cli_common::{Failure, Result, print, progress};
 use extol_vfs::plain;
 
 use crate::args::MkfsArgs;
-use crate::error::{Failure, Result, print};
-use crate::progress;
 use crate::volume::{self, FsType, MkfsOptions, OnError, Stage};
 
 /// Makes a volume.

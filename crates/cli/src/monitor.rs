@@ -51,12 +51,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use extol_cli_common::{Failure, Result};
 use rustix::net::SendFlags;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
-use crate::error::{Failure, Result};
 use crate::{sandbox, umount};
 
 /// Bytes of a request: its kind, and a number behind it.

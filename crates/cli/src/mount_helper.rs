@@ -13,7 +13,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result};
+
 use crate::mount::Request;
 
 /// Program names of a mount helper.

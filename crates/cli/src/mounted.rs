@@ -4,9 +4,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use extol::Stats;
+use extol_cli_common::{Failure, Result};
 use extol_fuse::STATS_XATTR;
-
-use crate::error::{Failure, Result};
 
 /// A mounted volume.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 //! Some words are for both (`ro`, `noatime`, `noacl`): the kernel acts on them, and the library
 //! must know. A word that neither takes is an error, unless mount(8) passes -s (sloppy).
 
+use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
 
-use crate::error::{Failure, Result};
 use crate::volume::VolumeOptions;
 
 /// `--metrics` as a mount option, for fstab.

@@ -8,10 +8,10 @@
 
 use std::path::{Path, PathBuf};
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
 
 use crate::args::RemountArgs;
-use crate::error::{Failure, Result, warn};
 use crate::mounted::MountedVolume;
 use crate::options;
 use crate::umount::mount_entry;

@@ -22,11 +22,11 @@ use std::thread;
 use std::time::Duration;
 
 use extol::options::Waiting;
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::error::{Failure, Result, warn};
 use crate::{monitor, sandbox, umount};
 
 /// How long a start may take from a signal to its next step.

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result};
+
 use crate::monitor;
 use crate::umount::mounts_on;
 

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
@@ -14,7 +15,6 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::args::UmountArgs;
-use crate::error::{Failure, Result, warn};
 use crate::exit_report::{self, Connection};
 use crate::start_cleanup;
 

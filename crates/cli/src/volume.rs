@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
 use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_cli_common::{Failure, Result};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 
-use crate::error::{Failure, Result};
 use crate::{check, sandbox};
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};

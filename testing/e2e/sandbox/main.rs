@@ -31,6 +31,12 @@ fn transports() -> &'static [&'static str] {
     if offers_io_uring() { &["noio_uring", "io_uring"] } else { &["noio_uring"] }
 }
 
+/// The line of `extol stat` about this transport.
+fn comes_over(transport: &str) -> String {
+    let device = if transport == "io_uring" { "io_uring" } else { "/dev/fuse" };
+    format!("requests come over   {device}\n")
+}
+
 /// What `/proc` says of each thread.
 fn threads(pid: u32) -> Vec<BTreeMap<String, String>> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a live daemon");

@@ -131,12 +131,7 @@ fn older_kernels() {
             let mount = without(calls, || ExtolMount::start(&image.path, &dir, &[transport]));
             let stat = extol_ok(&["stat", text(&dir)]);
             assert!(stat.contains(shown), "{stat}");
-            let over = if *transport == "io_uring" { "io_uring" } else { "/dev/fuse" };
-            assert!(
-                stat.lines().any(|l| l.starts_with("requests come over") && l.ends_with(over)),
-                "{}\n{stat}",
-                mount.log()
-            );
+            assert!(stat.contains(&comes_over(transport)), "{}\n{stat}", mount.log());
             load(&dir);
             extol_ok(&["remount", "-o", "discard,commit=1", text(&dir)]);
             extol_ok(&["checkpoint", "--discard", text(&dir)]);

@@ -103,7 +103,8 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
     let scratch = Scratch::new();
     let (image, dir, user) = (image(&scratch), scratch.dir("mnt"), Unprivileged::new(&scratch));
     give(&image.path);
-    for by_path in [false, true] {
+    let ways = transports().iter().flat_map(|transport| [(transport, false), (transport, true)]);
+    for (transport, by_path) in ways {
         let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
         let number = device.as_raw_fd();
         let data = format!(
@@ -114,7 +115,7 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         rustix::mount::mount("extol", &dir, "fuse.extol", flags, data.as_c_str()).unwrap();
         rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::empty()).unwrap();
         let mut command = user.extol();
-        command.args(["mount", "-f", "-v"]);
+        command.args(["mount", "-f", "-v", "-o", transport]);
         if by_path {
             command.arg(&image.path).arg(format!("/dev/fd/{number}"));
         } else {
@@ -123,6 +124,8 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         let mount = ExtolMount::spawn(command, &dir).expect("a mount");
         // Now only the daemon has it.
         drop(device);
+        let shown = extol_ok(&["stat", text(&dir)]);
+        assert!(shown.contains(&comes_over(transport)), "{}\n{shown}", mount.log());
         load(&dir);
         assert_confined(mount.pid().unwrap(), 0);
         assert_eq!(children(mount.pid().unwrap()), []);

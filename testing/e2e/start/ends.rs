@@ -2,10 +2,9 @@
 
 use crate::{LIMIT, NEEDS, Rig, as_user, run_extol, text, until};
 use extol_testkit::{Image, Need, Scratch, e2fsck, require, run, run_ok, tool, unmount};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 /// A volume on a disk that is full soon; a write to it fails, which aborts the journal.
 fn full(small: &Path) -> Image {
@@ -47,6 +46,14 @@ fn what_is_lost_is_told() {
     assert!(done.output.contains("No space left"), "{}", done.output);
 }
 
+/// How many processes are connected to this daemon for its exit report. They have the name of the
+/// socket on which it listens.
+fn reports_wanted(daemon: Pid) -> usize {
+    let name = format!(" @extol/{}/", daemon.as_raw_nonzero());
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    sockets.lines().filter(|line| line.contains(&name)).count().saturating_sub(1)
+}
+
 /// A daemon that ends otherwise does not pass for one that has written everything.
 #[test]
 fn a_daemon_that_is_killed_is_told() {
@@ -54,18 +61,26 @@ fn a_daemon_that_is_killed_is_told() {
         return;
     }
     let rig = Rig::new();
-    rig.mount(&[]);
-    // The unmount hears from the daemon, and waits for a file that is open; meanwhile the daemon is
-    // killed.
-    let open = std::fs::File::create(rig.dir.join("file")).unwrap();
-    let daemon = rig.daemon();
-    let done = std::thread::scope(|scope| {
-        let unmount = scope.spawn(|| rig.unmount());
-        std::thread::sleep(Duration::from_millis(200));
-        kill_process(daemon, Signal::KILL).unwrap();
-        drop(open);
-        unmount.join().unwrap()
-    });
+    // The unmount connects to the daemon, and waits half a second for a file that is open;
+    // meanwhile the daemon is killed. On a busy machine that may come too late: then once more.
+    let mut tries = 0;
+    let done = loop {
+        rig.mount(&[]);
+        let open = std::fs::File::create(rig.dir.join("file")).unwrap();
+        let daemon = rig.daemon();
+        let done = std::thread::scope(|scope| {
+            let unmount = scope.spawn(|| rig.unmount());
+            until("it is connected", LIMIT, || unmount.is_finished() || reports_wanted(daemon) > 0);
+            kill_process(daemon, Signal::KILL).unwrap();
+            drop(open);
+            unmount.join().unwrap()
+        });
+        tries += 1;
+        if tries == 20 || !done.output.contains("is in use") {
+            break done;
+        }
+        assert!(rig.unmount().success());
+    };
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     assert!(done.output.contains("before it had closed the volume"), "{}", done.output);
     assert!(!rig.is_mounted());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use extol_cli_common::manual;
 
 pub const TARGETS: &str = "Each --target takes its turn in every round, on a fresh volume; the \
 ratio is to the first one:\n  \

@@ -1,33 +1,14 @@
 //! The command line and its manual. Each file has the arguments of a few related benchmarks.
 
-/// The end of every manual: examples, then the exit codes.
-macro_rules! manual {
-    ($($example:literal),+ $(,)?) => {
-        concat!("EXAMPLES:\n", $("  ", $example, "\n",)+ "\n", exit_status!())
-    };
-}
-
-/// Exit codes, the same for every benchmark.
-macro_rules! exit_status {
-    () => {
-        "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks \
-         something, 4 internal error,\n  8 interrupted, 32 failed (the reason is one line on \
-         standard error)"
-    };
-}
-
 mod loads;
 mod operations;
 mod published;
 mod scale;
 mod served;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-
-use crate::failure::{Failure, Result};
 
 pub use loads::{
     DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs, TargetArgs,
@@ -45,7 +26,7 @@ pub use served::{MediumArgs, NoopArgs, UnmountArgs};
 #[command(
     name = "extol-bench",
     version,
-    after_long_help = exit_status!(),
+    after_long_help = extol_cli_common::exit_status!(),
     disable_help_subcommand = true
 )]
 pub struct CommandLine {
@@ -118,33 +99,13 @@ pub enum Command {
     Scale(ScaleArgs),
 }
 
-/// Parses the command line. Help and version are printed here.
-pub fn parse(words: &[OsString]) -> Result<CommandLine> {
-    use clap::error::ErrorKind;
-    CommandLine::try_parse_from(words).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            Failure::silent(0)
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            Failure::silent(Failure::USAGE)
-        }
-        _ => Failure::usage(first_paragraph(&error.to_string())),
-    })
-}
-
-/// The message of a usage error without the usage that follows it, as one line.
-fn first_paragraph(text: &str) -> String {
-    let paragraph = text.split("\n\n").next().unwrap_or(text);
-    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{} (see extol-bench --help)", line.trim_start_matches("error: "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
+
     use clap::CommandFactory as _;
+    use extol_cli_common::{Failure, parse};
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
@@ -174,7 +135,7 @@ mod tests {
     #[test]
     fn mistakes_are_one_line() {
         for line in ["extol-bench frob", "extol-bench fsmark -Z", "extol-bench medium /x"] {
-            let failure = parse(&words(line)).unwrap_err();
+            let failure = parse::<CommandLine>(&words(line)).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{line}");
             assert!(
                 !failure.line.is_empty() && !failure.line.contains('\n'),
@@ -187,7 +148,7 @@ mod tests {
     #[test]
     fn programs_are_named_anywhere() {
         for line in ["extol-bench --extol /a fsmark", "extol-bench fsmark -t 2 --extol /a"] {
-            let parsed = parse(&words(line)).unwrap();
+            let parsed = parse::<CommandLine>(&words(line)).unwrap();
             assert_eq!(parsed.programs.extol.as_deref(), Some("/a".as_ref()), "{line}");
         }
     }

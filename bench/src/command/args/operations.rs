@@ -1,6 +1,7 @@
 //! Arguments of the loads that measure one thing at a time: names, bytes, a tree.
 
 use clap::Args;
+use extol_cli_common::manual;
 
 use super::loads::{TARGETS, TargetArgs};
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use extol_cli_common::manual;
 
 use super::loads::OutputArgs;
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use extol_cli_common::manual;
 
 /// `extol-bench medium`.
 #[derive(Args, Debug)]

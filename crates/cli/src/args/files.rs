@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use extol_cli_common::manual;
 
 /// List files of a volume that is not mounted.
 #[derive(Args, Debug)]

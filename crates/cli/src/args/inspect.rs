@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use extol_cli_common::manual;
 
 /// `extol info` and `extol log`.
 #[derive(Args, Debug)]

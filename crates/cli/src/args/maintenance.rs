@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use extol_cli_common::manual;
 
 /// Make everything on a mounted volume durable.
 #[derive(Args, Debug)]

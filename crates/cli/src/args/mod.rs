@@ -1,17 +1,5 @@
 //! The command line and its manual. Each file has the arguments of a few related commands.
 
-/// The end of every manual: examples, then the exit codes.
-macro_rules! manual {
-    ($($example:literal),+ $(,)?) => {
-        concat!(
-            "EXAMPLES:\n", $("  ", $example, "\n",)+ "\n",
-            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, ",
-            "2 the machine lacks something, 4 internal error,\n  ",
-            "8 interrupted, 32 failed (the reason is one line on standard error)"
-        )
-    };
-}
-
 mod files;
 mod inspect;
 mod maintenance;
@@ -22,8 +10,7 @@ mod mounted;
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
-
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result};
 
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
@@ -32,19 +19,9 @@ pub use mkfs::MkfsArgs;
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
 
-/// Exit codes, the same for every command.
-const STATUS: &str = "\
-EXIT STATUS:
-  0   success
-  1   wrong arguments, or not allowed
-  2   the machine lacks something (FUSE, memory)
-  4   internal error
-  8   interrupted by the user
-  32  the operation failed; the reason is one line on standard error";
-
 /// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
 #[derive(Parser, Debug)]
-#[command(name = "extol", version, after_long_help = STATUS, disable_help_subcommand = true)]
+#[command(name = "extol", version, after_long_help = extol_cli_common::exit_status!(), disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -82,30 +59,14 @@ pub enum Command {
 
 /// Parses the command line. Help and version are printed here.
 pub fn parse(words: &[OsString]) -> Result<Command> {
-    use clap::error::ErrorKind;
-    Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            Failure::silent(0)
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            Failure::silent(Failure::USAGE)
-        }
-        _ => {
-            let failure = Failure::usage(first_paragraph(&error.to_string()));
-            // The commands that act like fsck(8) have its exit codes.
-            let is_check = words.get(1).is_some_and(|word| word == "check");
-            if is_check { Failure { code: Failure::FSCK_USAGE, ..failure } } else { failure }
+    extol_cli_common::parse::<Cli>(words).map(|cli| cli.command).map_err(|failure| {
+        // check has the exit codes of fsck(8).
+        let is_check = words.get(1).is_some_and(|word| word == "check");
+        match failure.code {
+            Failure::USAGE if is_check => Failure { code: Failure::FSCK_USAGE, ..failure },
+            _ => failure,
         }
     })
-}
-
-/// The message of a usage error without the usage that follows it, as one line.
-fn first_paragraph(text: &str) -> String {
-    let paragraph = text.split("\n\n").next().unwrap_or(text);
-    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{} (see extol --help)", line.trim_start_matches("error: "))
 }
 
 #[cfg(test)]

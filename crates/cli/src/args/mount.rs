@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use extol_cli_common::manual;
 
 /// What `-o` takes, for the manual. (A test asks the parser for each.)
 macro_rules! mount_options {

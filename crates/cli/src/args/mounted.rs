@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result, manual};
 
 /// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]

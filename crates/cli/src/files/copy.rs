@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use indicatif::ProgressBar;
+use extol_cli_common::progress::{self, ProgressBar};
 
 /// Bytes moved at a time.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -26,10 +26,6 @@ pub(super) struct Copy<Key, DestDir> {
 
 impl<Key, DestDir> Copy<Key, DestDir> {
     pub(super) fn new() -> Self {
-        Self {
-            made: HashMap::new(),
-            bar: crate::progress::bytes("copying"),
-            buffer: vec![0; CHUNK],
-        }
+        Self { made: HashMap::new(), bar: progress::bytes("copying"), buffer: vec![0; CHUNK] }
     }
 }

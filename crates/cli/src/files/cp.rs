@@ -18,8 +18,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::vec;
 
+use extol_cli_common::progress::{self, ProgressBar};
+use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
-use indicatif::ProgressBar;
 use rustix::fs::{FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -28,7 +29,6 @@ use super::destination::{self, DestDir, Id, Target};
 use super::preserve::{Attributes, Preserve, Skipped};
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::CpArgs;
-use crate::error::{Failure, Result, warn};
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
@@ -156,7 +156,7 @@ impl CopyOut {
             here: None,
             path: PathBuf::new(),
             made: HashMap::new(),
-            bar: crate::progress::bytes("copying"),
+            bar: progress::bytes("copying"),
             buffer: vec![0; CHUNK],
             is_root: rustix::process::geteuid().is_root(),
             failed: false,

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::vec;
 
+use extol_cli_common::{Result, warn};
 use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{MkdirArgs, RmArgs};
-use crate::error::{Result, warn};
 
 /// Removes.
 pub fn rm(args: &RmArgs) -> Result<()> {

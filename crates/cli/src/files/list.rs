@@ -9,11 +9,11 @@ use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::vec;
 
+use extol_cli_common::{Result, warn, write};
 use extol_vfs::{Attr, FileKind, FsError, is_active};
 
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{CatArgs, LsArgs};
-use crate::error::{Result, warn, write};
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;

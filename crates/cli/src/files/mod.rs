@@ -27,9 +27,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
-use crate::error::{Failure, Result, warn};
 use crate::options;
 use crate::volume::{self, Volume};
 

@@ -4,8 +4,9 @@
 //! no owners and no access lists of the volume, no device nodes are made, and directories that were
 //! there stay as they are.
 
+use extol_cli_common::{Failure, Result};
+
 use crate::args::CpArgs;
-use crate::error::{Failure, Result};
 
 /// Attributes, by the names of `--preserve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

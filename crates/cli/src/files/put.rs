@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use extol_cli_common::{Failure, Result};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, XattrSet};
 
 use super::copy::{CHUNK, Copy, is_copied};
 use super::{InodeRef, Tree, show};
 use crate::args::PutArgs;
-use crate::error::{Failure, Result};
 
 /// Host device and inode of a file with several names; the inode on the volume.
 type In<'t> = Copy<(u64, u64), InodeRef<'t>>;

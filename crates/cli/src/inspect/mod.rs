@@ -4,10 +4,10 @@ mod journal_text;
 
 use std::fmt::Write as _;
 
+use extol_cli_common::{Failure, Result, print, print_json};
 use serde::Serialize;
 
 use crate::args::{InspectArgs, ReplayArgs};
-use crate::error::{Failure, Result, print, print_json};
 use crate::volume::Replayed;
 use crate::{options, volume};
 use journal_text::JournalText;

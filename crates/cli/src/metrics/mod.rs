@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Result};
+use extol_cli_common::{Failure, Result};
+
 use crate::volume::Volume;
 
 /// Connections answered at a time.

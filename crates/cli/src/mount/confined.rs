@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use extol_cli_common::Result;
 use extol_fuse::Confinement;
 
 use super::Request;
 use crate::daemon;
-use crate::error::Result;
 use crate::monitor::{Monitor, UnmountMode};
 use crate::sandbox::{self, process};
 use crate::volume::VolumeOptions;

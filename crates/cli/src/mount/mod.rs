@@ -11,9 +11,9 @@ mod serve;
 
 use std::sync::Arc;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{BlockMount, MountConfig};
 
-use crate::error::{Failure, Result, warn};
 use crate::exit_report::ExitReporter;
 use crate::loop_device::LoopDevice;
 use crate::metrics::Metrics;
@@ -118,13 +118,13 @@ fn run_daemon(
     outcome
 }
 
-/// Takes over the device of a mount that another process has made, without io_uring. Its place is
-/// not known, so this process cannot unmount it; and the kernel must hold nothing that is lost when
-/// the daemon has to end without an unmount.
+/// Takes over the device of a mount that another process has made. Its place is not known, so this
+/// process cannot unmount it; and the kernel must hold nothing that is lost when the daemon has to
+/// end without an unmount.
 fn use_inherited_device(fd: Option<i32>, config: &mut MountConfig) -> Result<()> {
     let Some(number) = fd else { return Ok(()) };
     config.device = Some(Arc::new(process::inherited(number)?));
-    (config.writeback_cache, config.io_uring) = (false, Some(false));
+    config.writeback_cache = false;
     Ok(())
 }
 

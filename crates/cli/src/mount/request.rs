@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use extol_cli_common::{Failure, Result};
+
 use crate::args::MountArgs;
-use crate::error::{Failure, Result};
 use crate::options;
 
 /// What to mount.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{Mount, MountConfig, Stopper, Transport};
 use extol_vfs::Mountable;
 
 use super::Request;
 use crate::daemon;
-use crate::error::{Failure, Result, warn};
 use crate::signals::Guard;
 use crate::start_cleanup::{CleanupProcess, MountTarget};
 use crate::volume::Volume;

@@ -66,9 +66,8 @@ mod rights;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use extol_cli_common::{Failure, Result};
 use rustix::thread::CapabilitySet;
-
-use crate::error::{Failure, Result};
 
 pub use filter::Kind;
 

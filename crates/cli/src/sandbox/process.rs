@@ -7,12 +7,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use extol_cli_common::{Failure, Result};
 use rustix::process::{
     DumpableBehavior, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, pidfd_getfd,
     pidfd_open,
 };
-
-use crate::error::{Failure, Result};
 
 /// Variables that a daemon keeps: the search path for `fusermount3`, and the backtrace of a panic.
 const KEPT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];

@@ -9,8 +9,9 @@
 mod text;
 mod watch;
 
+use extol_cli_common::{Failure, Result, print, print_json};
+
 use crate::args::StatArgs;
-use crate::error::{Failure, Result, print, print_json};
 use crate::mounted::MountedVolume;
 
 pub use text::{free_percent, time};

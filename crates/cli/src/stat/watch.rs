@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use extol::Stats;
+use extol_cli_common::{Failure, Result, print, print_json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::text;
-use crate::error::{Failure, Result, print, print_json};
 use crate::mounted::MountedVolume;
 
 /// Interval at which signals are checked.

@@ -91,7 +91,8 @@ pub fn warn(line: impl fmt::Display) {
         .collect::<Vec<_>>()
         .join(" ");
     // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "extol: {}", plain(&line));
+    let program = crate::PROGRAM.get().unwrap_or(&"extol");
+    let _ = writeln!(std::io::stderr(), "{program}: {}", plain(&line));
 }
 
 /// Prints lines. Control characters that they quote are escaped.

@@ -38,8 +38,8 @@ fn answer(request: MountRequest, dir: &Path) -> i32 {
     sent.map_or_else(|e| e.raw_os_error().unwrap_or(-1), |()| 0)
 }
 
-/// I1: each combination of flags, as root and as another user, with a journal and without: Linux's
-///     answers.
+/// Each combination of flags, as root and as another user, with a journal and without: Linux's
+/// answers.
 #[test]
 fn checkpoints_are_answered_as_by_linux() {
     if !require(&NEEDS) {
@@ -143,7 +143,7 @@ fn commands_keep_their_promises() {
     }
 }
 
-/// I2: what each mode of a shutdown leaves, through a mount.
+/// What each mode of a shutdown leaves, through a mount.
 #[test]
 fn shutdowns() {
     if !require(&NEEDS) {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use indicatif::ProgressBar;
+use indicatif::{ProgressDrawTarget, ProgressStyle};
 
 /// Counts bytes of an unknown number.
 pub fn bytes(what: &'static str) -> ProgressBar {

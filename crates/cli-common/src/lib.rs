@@ -1,0 +1,79 @@
+//! What the commands `extol` and `extol-bench` share: failures, output, manuals, progress bars.
+//!
+//! Each failure is one line on standard error, `PROGRAM: …`, and an exit code as mount(8) has them.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+pub mod progress;
+
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+pub use failure::{Failure, Result, print, print_json, warn, write};
+
+/// Exit codes, the same for every command.
+#[macro_export]
+macro_rules! exit_status {
+    () => {
+        "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks \
+         something, 4 internal error,\n  8 interrupted, 32 failed (the reason is one line on \
+         standard error)"
+    };
+}
+
+/// The end of every manual: examples, then the exit codes.
+#[macro_export]
+macro_rules! manual {
+    ($($example:literal),+ $(,)?) => {
+        concat!("EXAMPLES:\n", $("  ", $example, "\n",)+ "\n", $crate::exit_status!())
+    };
+}
+
+/// The name in front of each message.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Runs a command with its words, and reports its failure.
+pub fn main(program: &'static str, run: impl FnOnce(&[OsString]) -> Result<()>) -> ExitCode {
+    PROGRAM.get_or_init(|| program);
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // A panic has printed its message already.
+    match std::panic::catch_unwind(AssertUnwindSafe(|| run(&words))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
+            failure.report();
+            ExitCode::from(failure.code)
+        }
+        Err(_) => ExitCode::from(Failure::INTERNAL),
+    }
+}
+
+/// Parses the command line. Help and version are printed here.
+///
+/// # Errors
+/// Help and version with code 0, and mistakes as one line.
+pub fn parse<T: Parser>(words: &[OsString]) -> Result<T> {
+    T::try_parse_from(words).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            Failure::silent(0)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            Failure::silent(Failure::USAGE)
+        }
+        _ => {
+            let text = error.to_string();
+            // Without the usage that follows it.
+            let paragraph = text.split("\n\n").next().unwrap_or(&text);
+            let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+            let line = line.trim_start_matches("error: ");
+            Failure::usage(format_args!("{line} (see {} --help)", T::command().get_name()))
+        }
+    })
+}
