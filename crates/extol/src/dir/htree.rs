@@ -99,7 +99,7 @@ pub(super) fn add(
         return Ok(put_in_leaf(h, &shape, vacant, new)?);
     }
     match (split_leaf(vol, h, dir, path, &hasher, &buf, new), vacant) {
-        (Err(IndexError::MountedFs(FsError::NoSpace)), Some(vacant)) => {
+        (Err(IndexError::Other(FsError::NoSpace)), Some(vacant)) => {
             Ok(put_in_leaf(h, &shape, &vacant, new)?)
         }
         (result, _) => result,
