@@ -253,8 +253,8 @@ fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock
     })
 }
 
-/// Turns a directory of one filled block into an indexed one and adds a name. `Ok(false)`: the block
-/// does not have the form that is needed, and nothing was changed.
+/// Turns a directory of one filled block into an indexed one and adds a name. `Ok(false)`: the
+/// block does not have the form that is needed, and nothing was changed.
 pub(super) fn build(
     vol: &Volume,
     h: &mut Handle,
