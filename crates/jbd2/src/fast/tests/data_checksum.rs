@@ -1,4 +1,4 @@
-//! Data and records in one trip: the order of writes, and crashes at any of them.
+//! Data and records in one batch of writes: the order of writes, and crashes at any of them.
 
 use super::*;
 use crate::recovery::{FastCommits, prepare};
