@@ -288,13 +288,6 @@ impl BlockCache {
     /// more than a small part of what fits. None of them may change meanwhile. What cannot be
     /// read is left to a later read.
     pub fn read_ahead(&self, first: BlockNr, count: u64) {
-        for (n, block) in (0..).zip(self.read_apart(first, count)) {
-            self.keep_clean(first.plus(n), block);
-        }
-    }
-
-    /// The same blocks, not kept in memory. None if they cannot be read.
-    pub fn read_apart(&self, first: BlockNr, count: u64) -> Vec<Vec<u8>> {
         let most = (self.capacity * SHARDS / 16) as u64;
         let wanted = (0..count.min(most)).map(|n| first.plus(n));
         // One that is in memory may be newer than the device. One that is not is as it is there
@@ -305,20 +298,17 @@ impl BlockCache {
         let mut blocks: Vec<Vec<u8>> = absent.map(|_| vec![0; self.block_size.len()]).collect();
         let mut bufs: Vec<IoSliceMut<'_>> =
             blocks.iter_mut().map(|block| IoSliceMut::new(block)).collect();
-        if bufs.is_empty()
-            || self.dev.read_vectored_at(&mut bufs, first.offset(self.block_size)).is_err()
-        {
-            return Vec::new();
+        let at = first.offset(self.block_size);
+        if bufs.is_empty() || self.dev.read_vectored_at(&mut bufs, at).is_err() {
+            return;
         }
-        blocks
-    }
-
-    /// Keeps a block that holds these bytes at home, unless it is in memory.
-    pub fn keep_clean(&self, nr: BlockNr, block: Vec<u8>) {
-        let mut shard = self.shard(nr).lock();
-        if !shard.map.contains_key(&nr) {
-            shard.make_room(self.capacity);
-            shard.insert(&Arc::new(Buf::new(nr, block, false)));
+        for (n, block) in (0..).zip(blocks) {
+            let nr = first.plus(n);
+            let mut shard = self.shard(nr).lock();
+            if !shard.map.contains_key(&nr) {
+                shard.make_room(self.capacity);
+                shard.insert(&Arc::new(Buf::new(nr, block, false)));
+            }
         }
     }
 

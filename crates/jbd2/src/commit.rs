@@ -27,9 +27,9 @@ use extol_task::{Progress, Service};
 
 use crate::fast::area::Area;
 use crate::journal::Journal;
-#[cfg(feature = "planted-bugs")]
 use crate::journal::deferred::DeferredBatch;
 use crate::journal::state::State;
+use crate::planted;
 use crate::space::{LogRun, LogSpace};
 use crate::transaction::Closed;
 use crate::types::Result;
@@ -197,8 +197,7 @@ impl Journal {
         c.revoked_blocks.add(closed.revokes.len() as u64);
         // DD-1: of all handles of the transaction.
         let deferred = self.take_all_deferred();
-        #[cfg(feature = "planted-bugs")]
-        let (deferred, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
+        let (deferred, behind) = if planted::has(planted::Bug::DataBehindRecord) {
             (DeferredBatch::nothing(self), Some(deferred))
         } else {
             (deferred, None)
@@ -227,10 +226,7 @@ impl Journal {
                     self.flush_device()?;
                 }
                 c.flushes.add(1);
-                #[cfg(feature = "planted-bugs")]
-                let flush = !crate::planted::has(crate::planted::Bug::CommitWithoutFlush);
-                #[cfg(not(feature = "planted-bugs"))]
-                let flush = true;
+                let flush = !planted::has(planted::Bug::CommitWithoutFlush);
                 if flush {
                     log.flush()?;
                 }
@@ -242,7 +238,6 @@ impl Journal {
             self.check_aborted()?;
             self.write_durably(log, |fua| log.write_record(&image, fua))?;
         }
-        #[cfg(feature = "planted-bugs")]
         if let Some(behind) = behind {
             behind.write()?;
             return self.flush_device();

@@ -21,6 +21,7 @@ use extol_sync::atomic::Ordering;
 use crate::cache::{Buf, Seal};
 use crate::fast::source::Notes;
 use crate::journal::Journal;
+use crate::planted;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
 
@@ -164,8 +165,7 @@ impl Handle {
                 self.credits += 1;
             }
         }
-        #[cfg(feature = "planted-bugs")]
-        let revoke = revoke && !crate::planted::has(crate::planted::Bug::RevokeForgotten);
+        let revoke = revoke && !planted::has(planted::Bug::RevokeForgotten);
         if revoke && self.journal.has_log() {
             let mut revokes = tx.revokes.lock();
             let new_block =

@@ -39,7 +39,6 @@ mod journal;
 mod log;
 mod log_map;
 pub mod order;
-#[cfg(feature = "planted-bugs")]
 pub mod planted;
 pub mod recovery;
 mod services;

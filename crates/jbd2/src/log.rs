@@ -23,6 +23,7 @@ use crate::format::{
     SUPERBLOCK_SIZE, V1Sum, escape,
 };
 use crate::log_map::LogMap;
+use crate::planted;
 use crate::space::{LogRun, LogSpace};
 use crate::transaction::Closed;
 use crate::types::{JournalError, Result, Tid};
@@ -162,8 +163,7 @@ impl Log {
         }
         let area = sb.fc_range();
         let wraps = area.is_none();
-        #[cfg(feature = "planted-bugs")]
-        let wraps = wraps || crate::planted::has(crate::planted::Bug::LogWraps);
+        let wraps = wraps || planted::has(planted::Bug::LogWraps);
         let space = LogSpace::empty(first, end, wraps);
         let log = Self {
             device: config.device,

@@ -1,7 +1,5 @@
-//! Ordering bugs on purpose, for the tests that show that such bugs are found. Compiled only with
-//! the feature `planted-bugs`; chosen at run time, for the calling thread only.
-
-use std::cell::Cell;
+//! Ordering bugs on purpose, for the tests that show that such bugs are found. Chosen at run time,
+//! for the calling thread only; without the feature `planted-bugs` there are none.
 
 /// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,17 +53,27 @@ pub enum Bug {
     PatchedNotHome,
 }
 
+#[cfg(feature = "planted-bugs")]
 thread_local! {
-    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants a bug in this thread, or none.
+#[cfg(feature = "planted-bugs")]
 pub fn set(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
 /// True if this thread has the bug.
+#[cfg(feature = "planted-bugs")]
 #[must_use]
 pub fn has(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
+}
+
+/// There are none.
+#[cfg(not(feature = "planted-bugs"))]
+#[must_use]
+pub const fn has(_: Bug) -> bool {
+    false
 }

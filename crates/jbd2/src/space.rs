@@ -22,7 +22,7 @@
 //! - LS-2: `free` is the number of blocks from head (inclusive) forward to tail (exclusive), or
 //!   without wrap to `end`; one block always stays free, so that a full log is never taken for an
 //!   empty one (`take`).
-//! - LS-3: blocks become free only through `move_tail` or `rewind`, which are called after the
+//! - LS-3: blocks become free only through `move_tail` or `set_empty`, which are called after the
 //!   superblock that names the new tail is durable (`crate::checkpoint`), or while it says that the
 //!   log is empty.
 
@@ -98,19 +98,14 @@ impl LogSpace {
         debug_assert!(self.free <= self.len());
     }
 
-    /// Nothing in the log is needed any more: all of it is free, the tail joins the head.
+    /// Nothing in the log is needed any more: all of it is free, the tail joins the head. A log that
+    /// does not wrap goes back to its beginning.
     pub fn set_empty(&mut self) {
         if !self.wraps {
             self.head = self.first;
         }
         self.tail = self.head;
         self.free = self.len();
-    }
-
-    /// Nothing in the log is needed any more: head and tail go back to its beginning.
-    pub fn rewind(&mut self) {
-        debug_assert!(!self.wraps);
-        self.set_empty();
     }
 }
 
@@ -172,18 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn without_wrap_only_a_rewind_frees() {
+    fn without_wrap_an_empty_log_begins_anew() {
         let mut s = LogSpace::empty(1, 11, false);
         assert_eq!(s.take(7).unwrap().collect::<Vec<u32>>(), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!((s.free(), s.head(), s.tail()), (3, 8, 1));
         assert!(s.take(3).is_none(), "the head stays before the end");
         assert_eq!(s.take(2).unwrap().collect::<Vec<u32>>(), [8, 9]);
         assert!(s.take(1).is_none());
-        s.rewind();
-        assert_eq!((s.free(), s.head(), s.tail()), (10, 1, 1));
-        s.take(4).unwrap();
         s.set_empty();
-        assert_eq!((s.free(), s.head()), (10, 1), "an emptied log begins at its first block, too");
+        assert_eq!((s.free(), s.head(), s.tail()), (10, 1, 1));
     }
 
     /// Against a model that knows every block, from every first block and with every length.

@@ -23,6 +23,7 @@
 
 use std::sync::Arc;
 
+use extol_jbd2::planted;
 use extol_ondisk::fast_commit::{FcEntry, FcRecord};
 
 use super::names::{Change, Name};
@@ -75,7 +76,7 @@ struct Plan {
 
 impl Plan {
     fn make(changes: &Changes, targets: &[SyncTarget]) -> Result<Self, Reason> {
-        if let Some(reason) = changes.all_unfit() {
+        if let Some(reason) = changes.all {
             return Err(reason);
         }
         let mut plan = Self::default();
@@ -98,8 +99,7 @@ impl Plan {
             }
             for (name, change) in changes.names.of(ino) {
                 plan.add_name(changes, name, change)?;
-                #[cfg(feature = "planted-bugs")]
-                if extol_jbd2::planted::has(extol_jbd2::planted::Bug::NamesForgotten) {
+                if planted::has(planted::Bug::NamesForgotten) {
                     break;
                 }
             }
@@ -131,7 +131,9 @@ impl Plan {
         place: Option<PlaceholderDir>,
     ) -> Result<(), Reason> {
         for &ino in &self.inodes {
-            let Some(inode) = changes.inode(ino).filter(|inode| inode.links == 0) else { continue };
+            let Some(inode) = changes.inodes.get(&ino).filter(|inode| inode.links == 0) else {
+                continue;
+            };
             let used =
                 changes.placeholders + u32::try_from(self.placeholders.len()).unwrap_or(u32::MAX);
             let place =
@@ -150,7 +152,7 @@ impl Plan {
         for &ino in &self.inodes {
             // An operation that changes a name writes the inode; if one did not, it is not known
             // what the inode should be.
-            let inode = changes.inode(ino).ok_or(Reason::Failed)?;
+            let inode = changes.inodes.get(&ino).ok_or(Reason::Failed)?;
             let mut before = i64::from(inode.links);
             for (_, change) in changes.names.of(ino) {
                 before += i64::from(change.recorded == Some(ino))
@@ -174,7 +176,7 @@ impl Plan {
         let image = |ino: u32, out: &mut Vec<FcRecord>| {
             if let Some((image, _)) = self.placeholders.get(&ino) {
                 out.push(FcRecord::Inode { ino, image: image.clone() });
-            } else if let Some(inode) = changes.inode(ino) {
+            } else if let Some(inode) = changes.inodes.get(&ino) {
                 out.push(FcRecord::Inode { ino, image: inode.image.clone() });
             }
         };
@@ -183,11 +185,11 @@ impl Plan {
                 if end > 0 {
                     out.push(FcRecord::DelRange { ino, block: 0, len: end });
                 }
-            } else if let Some(inode) = changes.inode(ino) {
+            } else if let Some(inode) = changes.inodes.get(&ino) {
                 inode.ranges.records(ino, out);
             }
         };
-        let is_born = |ino: u32| changes.inode(ino).is_some_and(|inode| inode.born);
+        let is_born = |ino: u32| changes.inodes.get(&ino).is_some_and(|inode| inode.born);
         // An inode must be there before its first name.
         let mut unnamed = Set::<u32>::default();
         for &ino in self.inodes.iter().filter(|ino| is_born(**ino)) {
@@ -196,10 +198,7 @@ impl Plan {
             unnamed.insert(ino);
         }
         for step in steps {
-            #[cfg(feature = "planted-bugs")]
-            if matches!(step, Step::Unlink(..))
-                && extol_jbd2::planted::has(extol_jbd2::planted::Bug::UnlinkForgotten)
-            {
+            if matches!(step, Step::Unlink(..)) && planted::has(planted::Bug::UnlinkForgotten) {
                 continue;
             }
             let entry =
@@ -223,10 +222,10 @@ impl Plan {
 
     fn forget(&self, changes: &mut Changes) {
         for ino in &self.inodes {
-            changes.forget(*ino);
+            changes.inodes.remove(ino);
         }
         for (name, _) in self.names.iter().filter(|(name, _)| self.known_names.contains(name)) {
-            changes.forget_name(name);
+            changes.names.forget(name);
         }
         changes.placeholders += u32::try_from(self.placeholders.len()).unwrap_or(u32::MAX);
     }

@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use extol_jbd2::planted;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
@@ -251,8 +252,7 @@ fn is_flat(h: &mut Handle, node: &Node, before: &[u8; I_BLOCK_LEN]) -> bool {
     let flat = node.raw.flags.contains(InodeFlags::EXTENTS)
         && levels(before) == 0
         && levels(&node.raw.i_block) == 0;
-    #[cfg(feature = "planted-bugs")]
-    let flat = flat || extol_jbd2::planted::has(extol_jbd2::planted::Bug::TreesRecorded);
+    let flat = flat || planted::has(planted::Bug::TreesRecorded);
     if !flat {
         note_unfit(h, node.ino, Reason::ExtentTree);
     }

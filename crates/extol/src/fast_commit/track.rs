@@ -32,7 +32,7 @@ use extol_task::Clock;
 
 use super::closure::{self, Collected};
 use super::delta::Deltas;
-use super::names::{Name, Names};
+use super::names::Names;
 use super::placeholder::PlaceholderDir;
 use super::ranges::{Kind, Ranges};
 use super::room::Rooms;
@@ -95,8 +95,10 @@ fn for_names(reason: Reason) -> Option<Reason> {
 #[derive(Debug)]
 pub(super) struct Changes {
     tid: Tid,
-    all: Option<Reason>,
-    inodes: Map<u32, InodeChange>,
+    /// Why no record says anything of it.
+    pub all: Option<Reason>,
+    /// Those that were written.
+    pub inodes: Map<u32, InodeChange>,
     unfit: Map<u32, Unfit>,
     pub names: Names,
     rooms: Rooms,
@@ -171,11 +173,6 @@ impl Changes {
         }
     }
 
-    /// Why nothing of the transaction can be said.
-    pub fn all_unfit(&self) -> Option<Reason> {
-        self.all
-    }
-
     /// Why an inode cannot be said.
     pub fn unfit(&self, ino: u32) -> Option<Reason> {
         self.unfit.get(&ino).map(|unfit| unfit.reason)
@@ -186,11 +183,6 @@ impl Changes {
         self.unfit.get(&dir).and_then(|unfit| unfit.names)
     }
 
-    /// An inode that was written.
-    pub fn inode(&self, ino: u32) -> Option<&InodeChange> {
-        self.inodes.get(&ino)
-    }
-
     /// True if the inode or its names changed.
     pub fn is_changed(&self, ino: u32) -> bool {
         self.inodes.contains_key(&ino) || self.names.has_end(ino)
@@ -198,7 +190,7 @@ impl Changes {
 
     /// True if there may be something to record for a target.
     pub fn wants(&self, target: &SyncTarget) -> bool {
-        let inode = self.inode(target.ino);
+        let inode = self.inodes.get(&target.ino);
         let named = self.names.has_end(target.ino);
         let inside = self.names.has_inside(target.ino);
         if inside {
@@ -213,16 +205,6 @@ impl Changes {
             return unfit || inode.is_some_and(|inode| inode.data);
         }
         unfit || named || inode.is_some()
-    }
-
-    /// A name is recorded as it is now.
-    pub fn forget_name(&mut self, name: &Name) {
-        self.names.forget(name);
-    }
-
-    /// The inode is recorded as it is now.
-    pub fn forget(&mut self, ino: u32) {
-        self.inodes.remove(&ino);
     }
 }
 

@@ -20,6 +20,7 @@ use super::rounds::Rounds;
 use crate::journal::Journal;
 use crate::journal::state::State;
 use crate::log::Log;
+use crate::planted;
 use crate::types::{Result, Tid};
 
 /// What a block is to hold.
@@ -220,10 +221,7 @@ impl Journal {
 
     /// Marks home writes that a flush has covered as done. True if there were any.
     fn settle(&self, rounds: &mut Rounds) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
-        #[cfg(not(feature = "planted-bugs"))]
-        let early = false;
+        let early = planted::has(planted::Bug::TailTooEarly);
         let covered = if self.barrier() && !early { self.writes.home.covered() } else { u64::MAX };
         let durable = rounds.durable(covered);
         durable.iter().for_each(|batch| self.checkpoint.settle(batch));
@@ -357,7 +355,7 @@ impl Journal {
         match &mut of_log.space {
             Some(space) if space.wraps() => space.move_tail(block),
             Some(space) => {
-                space.rewind();
+                space.set_empty();
                 if let Some((_, start)) = &mut tx.committing {
                     *start = block;
                 }

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::planted;
 use crate::types::Tid;
 
 /// Where the next fast commit goes.
@@ -62,10 +63,7 @@ impl Area {
     /// transaction, or if there is no block left.
     pub fn place(&self, tid: Tid) -> Option<Place> {
         let first = self.holds != Some(tid);
-        #[cfg(feature = "planted-bugs")]
-        let early = crate::planted::has(crate::planted::Bug::FastOnEmptyLog);
-        #[cfg(not(feature = "planted-bugs"))]
-        let early = false;
+        let early = planted::has(planted::Bug::FastOnEmptyLog);
         if first && !self.is_clear && !early {
             return None;
         }

@@ -23,6 +23,7 @@ use extol_block::BlockNr;
 use super::area::{Area, Place};
 use crate::journal::Journal;
 use crate::log::Log;
+use crate::planted;
 use crate::types::Result;
 
 impl Journal {
@@ -52,10 +53,7 @@ impl Journal {
         if !self.state.lock().fast.area.as_ref().is_some_and(Area::needs_clearing) {
             return Ok(());
         }
-        #[cfg(feature = "planted-bugs")]
-        let skip = crate::planted::has(crate::planted::Bug::AreaNotCleared);
-        #[cfg(not(feature = "planted-bugs"))]
-        let skip = false;
+        let skip = planted::has(planted::Bug::AreaNotCleared);
         if !skip {
             clear()?;
         }
@@ -76,8 +74,7 @@ impl Journal {
     }
 
     fn patched(&self) -> &[Range<BlockNr>] {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::PatchedNotHome) {
+        if planted::has(planted::Bug::PatchedNotHome) {
             return &[];
         }
         self.fast.patched()

@@ -32,6 +32,7 @@ use super::source::{Collected, FastSource, SyncKey};
 use crate::format::MOST_DATA_CHECKSUMS;
 use crate::journal::Journal;
 use crate::journal::deferred::DeferredBatch;
+use crate::planted;
 use crate::types::{Result, Tid};
 
 /// The blocks of a fast commit, and the data that goes with them.
@@ -121,8 +122,7 @@ impl Journal {
                 chain = chain
                     .behind(FcWriter::chain(block, tid.0, true, &FcRecords::default(), &[]).ok()?);
             }
-            #[cfg(feature = "planted-bugs")]
-            if place.first && crate::planted::has(crate::planted::Bug::FirstNotEmpty) {
+            if place.first && planted::has(planted::Bug::FirstNotEmpty) {
                 chain = FcWriter::chain(block, tid.0, true, records, checksums).ok()?;
             }
             let blocks = u32::try_from(chain.bytes.len() / block.len()).ok()?;
@@ -134,8 +134,7 @@ impl Journal {
         let mut made = None;
         let checksums = self.fast.checksums.begin(tid, deferred.checksums());
         let ordered = deferred.is_ordered();
-        #[cfg(feature = "planted-bugs")]
-        let ordered = ordered && !crate::planted::has(crate::planted::Bug::OrderedDataForgotten);
+        let ordered = ordered && !planted::has(planted::Bug::OrderedDataForgotten);
         let ordered = ordered || self.writes.ordered.is_dirty();
         if self.wants_data_checksums() && !ordered && checksums.len() <= MOST_DATA_CHECKSUMS {
             made = with(&checksums);
@@ -163,8 +162,7 @@ impl Journal {
         let together = !deferred.is_empty() || (log.fua_is_flush() && self.may_use_fua());
         if data != Data::FlushFirst && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
-            #[cfg(feature = "planted-bugs")]
-            if crate::planted::has(crate::planted::Bug::DataLeftBehind) && !deferred.is_empty() {
+            if planted::has(planted::Bug::DataLeftBehind) && !deferred.is_empty() {
                 return deferred.write_behind(|| {
                     self.write_and_flush(|| log.write_fast(place.at, bytes, false))
                 });
@@ -178,8 +176,7 @@ impl Journal {
         deferred.write_with(&[], false)?;
         if self.barrier() {
             let flush = data == Data::FlushFirst && self.writes.data.is_dirty();
-            #[cfg(feature = "planted-bugs")]
-            let flush = flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
+            let flush = flush && !planted::has(planted::Bug::FastWithoutFlush);
             if flush {
                 self.flush_device()?;
             } else {
@@ -216,8 +213,7 @@ impl Journal {
         writes: &[ScatteredWrite<'_>],
         fua: bool,
     ) -> extol_block::Result<()> {
-        #[cfg(feature = "planted-bugs")]
-        let fua = fua && !crate::planted::has(crate::planted::Bug::EachNotDurable);
+        let fua = fua && !planted::has(planted::Bug::EachNotDurable);
         match writes {
             all if fua => self.device.write_scattered_fua(all),
             [one] => self.device.write_vectored_at(one.bufs, one.offset),

@@ -8,6 +8,7 @@ use super::Journal;
 use super::writes::Covered;
 use crate::fast::source::SyncKey;
 use crate::log::Log;
+use crate::planted;
 use crate::types::Result;
 
 impl Journal {
@@ -70,8 +71,7 @@ impl Journal {
             // The first bytes need their order still, and recovery cannot compare them any more.
             self.writes.ordered.returned();
         }
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::ChecksummedDataOverwritten) {
+        if planted::has(planted::Bug::ChecksummedDataOverwritten) {
             return Ok(());
         }
         match found.sent {
@@ -137,8 +137,7 @@ impl Journal {
         self.counters.flushes.add(1);
         match self.device.flush() {
             Ok(()) => {
-                #[cfg(feature = "planted-bugs")]
-                if crate::planted::has(crate::planted::Bug::FlushCoversLater) {
+                if planted::has(planted::Bug::FlushCoversLater) {
                     self.note_flush(self.writes.begun());
                 }
                 self.note_flush(covered);

@@ -276,7 +276,6 @@ impl DeferredBatch<'_> {
     }
 
     /// The bug: it says that it wrote, flushes, and writes.
-    #[cfg(feature = "planted-bugs")]
     pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let writes = std::mem::take(&mut self.writes);
         self.returned(self.journal.note_unordered_write());

@@ -309,19 +309,6 @@ impl Journal {
         self.cache.read_ahead(first, count);
     }
 
-    /// Reads neighbouring blocks from the device, up to the first that is in memory, for
-    /// [`keep_clean`](Self::keep_clean). None if that fails.
-    #[must_use]
-    pub fn read_apart(&self, first: BlockNr, count: u64) -> Vec<Vec<u8>> {
-        self.cache.read_apart(first, count)
-    }
-
-    /// Keeps in memory what a block of the device holds, unless it is there. The caller knows that
-    /// it has not been changed since it was read.
-    pub fn keep_clean(&self, nr: BlockNr, block: Vec<u8>) {
-        self.cache.keep_clean(nr, block);
-    }
-
     /// Reads neighbouring blocks from the device, past the cache: for a journal that was just
     /// opened, since changes that are not at home are not seen. `bytes` are whole blocks.
     ///

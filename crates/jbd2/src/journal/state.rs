@@ -20,6 +20,7 @@ use crate::batching::{BatchWait, Batcher, Moment};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::fast::async_requests::{AsyncRequest, AsyncRequests, By};
 use crate::fast::queue::{BatchWaiters, Queue};
+use crate::planted;
 use crate::space::LogSpace;
 use crate::transaction::{Callback, Running, Transaction};
 use crate::types::{CommitKind, JournalError, Result, Tid};
@@ -270,10 +271,7 @@ impl State {
 
     /// A fast commit may serve a request for `tid` now.
     pub fn can_be_fast(&self, tid: Tid) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        let early = crate::planted::has(crate::planted::Bug::FastOnEmptyLog);
-        #[cfg(not(feature = "planted-bugs"))]
-        let early = false;
+        let early = planted::has(planted::Bug::FastOnEmptyLog);
         self.fast.covers(tid)
             && (!self.log.empty || early)
             && self.tx.running.as_ref().is_some_and(|r| r.tx.tid == tid && !r.locked)

@@ -33,6 +33,7 @@ use extol_ondisk::fast_commit::{DataChecksum, FcReader, FcRecord, FcTag};
 use super::walk::LogReader;
 use crate::format::{JournalSuperblock, MOST_DATA_CHECKSUMS};
 use crate::log_map::LogMap;
+use crate::planted;
 use crate::types::{JournalError, Result, Tid};
 
 /// What is in the fast-commit area.
@@ -154,8 +155,7 @@ impl Data {
 
     /// The data of the last one is on the medium. A block that cannot be read may have been there.
     fn is_there(&self, device: &dyn BlockDevice, map: &LogMap) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::DataChecksumIgnored) {
+        if planted::has(planted::Bug::DataChecksumIgnored) {
             return true;
         }
         if !map.is_internal() {

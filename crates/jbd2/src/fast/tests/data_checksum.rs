@@ -1,6 +1,7 @@
 //! Data and records in one batch of writes: the order of writes, and crashes at any of them.
 
 use super::*;
+use crate::planted;
 use crate::recovery::{FastCommits, prepare};
 
 /// Where the data goes.
@@ -207,7 +208,6 @@ fn crashes() {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
 fn planted() {
     use crate::planted::{Bug, set};
