@@ -10,22 +10,6 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !::crc32c::crc32c_append(!seed, bytes)
 }
 
-const fn table_be() -> [u32; 256] {
-    let mut table = [0u32; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut c = (i as u32) << 24;
-        let mut bit = 0;
-        while bit < 8 {
-            c = if c & 0x8000_0000 != 0 { (c << 1) ^ 0x04C1_1DB7 } else { c << 1 };
-            bit += 1;
-        }
-        table[i] = c;
-        i += 1;
-    }
-    table
-}
-
 const fn table_16() -> [u16; 256] {
     let mut table = [0u16; 256];
     let mut i = 0;
@@ -42,14 +26,7 @@ const fn table_16() -> [u16; 256] {
     table
 }
 
-static TABLE_BE: [u32; 256] = table_be();
 static TABLE_16: [u16; 256] = table_16();
-
-/// CRC-32 with polynomial 0x04C11DB7, most significant bit first, from `seed`, without inversions.
-#[must_use]
-pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(seed, |c, &b| (c << 8) ^ TABLE_BE[usize::from((c >> 24) as u8 ^ b)])
-}
 
 /// CRC-16 with polynomial 0x8005 reflected, from `seed`, without inversions.
 #[must_use]
@@ -100,7 +77,6 @@ mod tests {
     #[test]
     fn check_values() {
         assert_eq!(crc32c(!0, b"123456789"), 0x1CF9_6D7C);
-        assert_eq!(crc32_be(!0, b"123456789"), 0x0376_E6E7);
         assert_eq!(crc16(!0, b"123456789"), 0x4B37);
         assert_eq!(crc32c(crc32c(!0, b"1234"), b"56789"), crc32c(!0, b"123456789"));
     }

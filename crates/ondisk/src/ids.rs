@@ -52,8 +52,6 @@ impl InodeNr {
     pub const USER_QUOTA: Self = Self(3);
     /// Group quota.
     pub const GROUP_QUOTA: Self = Self(4);
-    /// Boot loader.
-    pub const BOOT_LOADER: Self = Self(5);
     /// Blocks reserved for descriptor growth.
     pub const RESIZE: Self = Self(7);
     /// Journal.

@@ -21,9 +21,6 @@ pub const MAX_STEPS: usize = 4;
 pub struct Path {
     slots: [u32; MAX_STEPS],
     len: usize,
-    /// Blocks from this one on, itself included, whose pointers lie in the same pointer block (or
-    /// in `i_block`).
-    pub in_same_block: u32,
 }
 
 impl Path {
@@ -58,41 +55,27 @@ pub fn max_blocks(bs: BlockSize) -> u64 {
 #[must_use]
 pub fn path(block: u32, bs: BlockSize) -> Option<Path> {
     let n = u64::from(pointers(bs));
-    let steps = |slots: &[u64], left: u64| {
+    let steps = |slots: &[u64]| {
         let mut out = [0; MAX_STEPS];
         for (to, &from) in out.iter_mut().zip(slots) {
             *to = from as u32;
         }
-        Some(Path { slots: out, len: slots.len(), in_same_block: left as u32 })
+        Some(Path { slots: out, len: slots.len() })
     };
     let mut b = u64::from(block);
     if b < u64::from(DIRECT) {
-        return steps(&[b], u64::from(DIRECT) - b);
+        return steps(&[b]);
     }
     b -= u64::from(DIRECT);
-    let left = n - b % n;
     if b < n {
-        return steps(&[12, b], left);
+        return steps(&[12, b]);
     }
     b -= n;
-    let left2 = n - b % n;
     if b < n * n {
-        return steps(&[13, b / n, b % n], left2);
+        return steps(&[13, b / n, b % n]);
     }
     b -= n * n;
-    if b < n * n * n { steps(&[14, b / (n * n), b / n % n, b % n], n - b % n) } else { None }
-}
-
-/// First block of the file that slot 12, 13 or 14 of `i_block` leads to; the slot's own number for
-/// direct ones.
-#[must_use]
-pub fn slot_start(slot: u32, bs: BlockSize) -> u64 {
-    let n = u64::from(pointers(bs));
-    match slot {
-        0..=12 => u64::from(slot),
-        13 => u64::from(DIRECT) + n,
-        _ => u64::from(DIRECT) + n + n * n,
-    }
+    if b < n * n * n { steps(&[14, b / (n * n), b / n % n, b % n]) } else { None }
 }
 
 /// Blocks of the file that one pointer at `levels` pointer blocks above the data covers (1 for 0
@@ -120,22 +103,16 @@ mod tests {
     #[test]
     fn paths() {
         let bs = BlockSize::new(1024).unwrap();
-        let p = |b: u32| {
-            let p = path(b, bs).unwrap();
-            (p.slots().to_vec(), p.in_same_block)
-        };
-        assert_eq!(p(0), (vec![0], 12));
-        assert_eq!(p(11), (vec![11], 1));
-        assert_eq!(p(12), (vec![12, 0], 256));
-        assert_eq!(p(12 + 255), (vec![12, 255], 1));
-        assert_eq!(p(12 + 256), (vec![13, 0, 0], 256));
-        assert_eq!(p(12 + 256 + 256 * 256 - 1), (vec![13, 255, 255], 1));
-        assert_eq!(p(12 + 256 + 256 * 256), (vec![14, 0, 0, 0], 256));
-        assert_eq!(p(max_blocks(bs) as u32 - 1), (vec![14, 255, 255, 255], 1));
+        let p = |b: u32| path(b, bs).unwrap().slots().to_vec();
+        assert_eq!(p(0), [0]);
+        assert_eq!(p(11), [11]);
+        assert_eq!(p(12), [12, 0]);
+        assert_eq!(p(12 + 255), [12, 255]);
+        assert_eq!(p(12 + 256), [13, 0, 0]);
+        assert_eq!(p(12 + 256 + 256 * 256 - 1), [13, 255, 255]);
+        assert_eq!(p(12 + 256 + 256 * 256), [14, 0, 0, 0]);
+        assert_eq!(p(max_blocks(bs) as u32 - 1), [14, 255, 255, 255]);
         assert_eq!(path(max_blocks(bs) as u32, bs), None);
-        for slot in 12..15 {
-            assert_eq!(p(slot_start(slot, bs) as u32).0[0], slot);
-        }
         assert_eq!((span(0, bs), span(2, bs)), (1, 65536));
         assert_eq!(max_blocks(BlockSize::new(65536).unwrap()), u64::from(u32::MAX));
     }

@@ -13,7 +13,6 @@ use extol_ondisk::{
     Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, Time, dirent, orphan_file,
 };
 
-pub(super) const BAD_BLOCKS: InodeNr = InodeNr(1);
 pub(super) const ROOT: InodeNr = InodeNr(2);
 pub(super) const RESIZE: InodeNr = InodeNr(7);
 pub(super) const JOURNAL: InodeNr = InodeNr(8);
@@ -97,7 +96,7 @@ impl Builder<'_> {
             }
             let mut inode = Inode::new_empty(self.geo);
             inode.extra_isize = 0;
-            if ino == BAD_BLOCKS {
+            if ino == InodeNr::BAD_BLOCKS {
                 (inode.atime, inode.ctime, inode.mtime) = (self.now, self.now, self.now);
             }
             self.inodes.push((ino, inode));

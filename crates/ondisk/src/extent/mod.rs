@@ -12,8 +12,7 @@
 //! `max` entries. An extent covers up to 32768 blocks; unwritten ones (up to 32767) are stored with
 //! 32768 added to the length.
 //!
-//! [`Node`] is the checked, editable form. [`search_leaf`] and [`search_index`] find an entry in
-//! the bytes of a node that was checked before, for lookups that should not allocate.
+//! [`Node`] is the checked, editable form.
 
 mod entry;
 mod header;
@@ -105,12 +104,6 @@ impl Node {
         Ok(Self { max: header.max, depth: header.depth, generation: header.generation, entries })
     }
 
-    /// An empty leaf for `i_block`.
-    #[must_use]
-    pub fn empty_root() -> Self {
-        Self { max: 4, depth: 0, generation: 0, entries: Entries::Leaf(Vec::new()) }
-    }
-
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -159,34 +152,6 @@ impl Node {
 #[must_use]
 pub fn block_max(geo: &Geometry) -> u16 {
     ((geo.block_len() - ENTRY_LEN) / ENTRY_LEN) as u16
-}
-
-/// Index of the last extent that begins at or before `block`, in the bytes of a checked leaf.
-#[must_use]
-pub fn search_leaf(bytes: &[u8], block: u32) -> Option<(usize, Extent)> {
-    search(bytes, block).map(|i| (i, Extent::read(bytes, (i + 1) * ENTRY_LEN)))
-}
-
-/// Index of the entry to descend to for `block`, in the bytes of a checked index node: the last one
-/// that begins at or before it, or the first.
-#[must_use]
-pub fn search_index(bytes: &[u8], block: u32) -> (usize, ExtentIndex) {
-    let i = search(bytes, block).unwrap_or(0);
-    (i, ExtentIndex::read(bytes, (i + 1) * ENTRY_LEN))
-}
-
-fn search(bytes: &[u8], block: u32) -> Option<usize> {
-    let room = (bytes.len() / ENTRY_LEN).saturating_sub(1);
-    let (mut low, mut high) = (0, usize::from(get16(bytes, 2)).min(room));
-    while low < high {
-        let mid = low.midpoint(high);
-        if get32(bytes, (mid + 1) * ENTRY_LEN) <= block {
-            low = mid + 1;
-        } else {
-            high = mid;
-        }
-    }
-    low.checked_sub(1)
 }
 
 /// Where the checksum of a node block lies, if it fits.

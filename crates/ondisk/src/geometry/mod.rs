@@ -193,10 +193,4 @@ impl Geometry {
     pub fn groups_per_flex(&self) -> u32 {
         1 << self.log_groups_per_flex.min(31)
     }
-
-    /// True if a kernel of today would not even read this volume for its unknown incompatible bits.
-    #[must_use]
-    pub fn unknown_incompat(&self) -> u32 {
-        self.incompat.unknown()
-    }
 }

@@ -117,7 +117,6 @@ impl Image {
         match &node.entries {
             extent::Entries::Leaf(all) => {
                 for e in all {
-                    assert_eq!(extent::search_leaf(bytes, e.end() - 1).map(|(_, x)| x), Some(*e));
                     out.extend(
                         (0..u32::from(e.len))
                             .map(|i| (e.block + i, BlockNr(e.start + u64::from(i)))),
@@ -126,7 +125,6 @@ impl Image {
             }
             extent::Entries::Index(all) => {
                 for i in all {
-                    assert_eq!(extent::search_index(bytes, i.block).1, *i);
                     self.walk_extents(
                         ino,
                         inode,

@@ -188,7 +188,6 @@ fn seal_inode(bytes: &mut [u8], geo: &Geometry) {
 pub(super) fn extent(input: &[u8]) {
     let Some((geo, rest)) = split(input) else { return };
     for bytes in [rest.to_vec(), block(geo, rest), block(geo, rest)[..60].to_vec()] {
-        let _ = (extents::search_leaf(&bytes, 77), extents::search_index(&bytes, 77));
         let seed = geo.fs_seed.inode(INO, 0);
         let _ = extents::verify_csum(&bytes, seed);
         let Ok(node) = extents::Node::decode(&bytes, geo) else { continue };
@@ -205,8 +204,6 @@ pub(super) fn extent(input: &[u8]) {
         }
         if let extents::Entries::Leaf(list) = &node.entries {
             for e in list {
-                let found = extents::search_leaf(&bytes, e.block);
-                assert!(found.is_some_and(|(_, f)| f == *e), "{e:?}: {found:?}");
                 assert!(e.len >= 1 && geo.is_valid_range(BlockNr(e.start), u64::from(e.len)));
             }
         }
@@ -222,12 +219,18 @@ pub(super) fn indirect(input: &[u8]) {
         Some(path) => {
             let slots = path.slots();
             assert!(slots[0] < 15 && slots[1..].iter().all(|s| *s < pointers::pointers(size)));
-            assert!(slots.len() == path.depth() + 1 && path.in_same_block >= 1);
+            assert!(slots.len() == path.depth() + 1);
             // The way leads to where it came from.
             let spans = (0..path.depth()).rev().map(|level| pointers::span(level, size));
             let inside: u64 =
                 slots[1..].iter().zip(spans).map(|(s, span)| u64::from(*s) * span).sum();
-            assert_eq!(pointers::slot_start(slots[0], size) + inside, u64::from(number));
+            let n = u64::from(pointers::pointers(size));
+            let first = match slots[0] {
+                direct @ 0..=12 => u64::from(direct),
+                13 => 12 + n,
+                _ => 12 + n + n * n,
+            };
+            assert_eq!(first + inside, u64::from(number));
         }
         None => assert!(u64::from(number) >= pointers::max_blocks(size)),
     }
@@ -382,7 +385,7 @@ pub(super) fn mmp(input: &[u8]) {
 pub(super) fn bitmap(input: &[u8]) {
     let Some((head, bytes)) = input.split_at_checked(6) else { return };
     let word = |at: usize| u32::from(u16::from_le_bytes([head[at], head[at + 1]]));
-    let (from, to, want) = (word(0), word(2), word(4) % 100 + 1);
+    let (from, to) = (word(0), word(2));
     let bits = bytes.len() as u32 * 8;
     // Bits behind the end count as set.
     let slow = |set: bool| (from..to).find(|n| bitmap::test(bytes, *n) == set);
@@ -393,14 +396,6 @@ pub(super) fn bitmap(input: &[u8]) {
         (0..bits).filter(|n| !bitmap::test(bytes, *n)).count() as u32
     );
     let _ = bitmap::count_zeros(bytes, to);
-    if let Some((start, len)) = bitmap::find_zero_run(bytes, from, to, want) {
-        assert!(
-            start >= from
-                && len >= 1
-                && u64::from(start) + u64::from(len) <= u64::from(to.min(bits))
-        );
-        assert!((start..start + len).all(|n| !bitmap::test(bytes, n)));
-    }
     let mut copy = bytes.to_vec();
     bitmap::set_range(&mut copy, from.min(bits), to.min(bits));
     assert!((from..to.min(bits)).all(|n| bitmap::test(&copy, n)));
