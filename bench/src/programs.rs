@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::contender::Contender;
-use crate::scale::Way;
 use crate::subject::SubjectKind;
 use crate::{BenchError, Result};
 
@@ -69,28 +68,11 @@ impl Programs {
         }
         Ok(all)
     }
+}
 
-    /// The same for `scale`.
-    ///
-    /// # Errors
-    /// As [`with_before`](Self::with_before).
-    pub fn with_ways_before(&self, ways: Vec<Way>) -> Result<Vec<Way>> {
-        let mut all = Vec::new();
-        for way in &ways {
-            all.push(way.clone());
-            let Way::Mount(kind, options) = way else { continue };
-            self.mounts(*kind)?;
-            let before = Way::Mount(SubjectKind::Before, options.clone());
-            if *kind == SubjectKind::Extol && self.before.is_some() && !ways.contains(&before) {
-                all.push(before);
-            }
-        }
-        Ok(all)
-    }
-
-    /// For tests that start none of them.
-    #[cfg(test)]
-    pub(crate) fn none() -> Self {
+impl Default for Programs {
+    /// Those in PATH.
+    fn default() -> Self {
         Self { extol: "extol".into(), before: None, bench: "extol-bench".into() }
     }
 }
@@ -113,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_mount_has_the_other_build_behind_it() {
-        let mut programs = Programs::none();
+        let mut programs = Programs::default();
         let parse = |list: [&str; 4]| list.map(|t| Contender::parse(t).unwrap()).to_vec();
         let named = parse(["mount:sync", "kernel", "mount", "before"]);
         assert!(programs.with_before(named.clone()).is_err());
@@ -125,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_target_before_needs_its_program() {
-        let mut programs = Programs::none();
+        let mut programs = Programs::default();
         assert!(programs.mounts(SubjectKind::Before).is_err());
         programs.before = Some("/old/extol".into());
         assert_eq!(programs.mounts(SubjectKind::Before).unwrap(), Path::new("/old/extol"));

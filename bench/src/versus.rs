@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::contender::{Contender, Cost, KernelFast, Place, Reading, Session, VolumeSpec};
+use crate::contender::{Contender, Cost, KernelFast, Medium, Place, Reading, Session, VolumeSpec};
 use crate::report::Report;
 use crate::workload::{Limits, Op, Outcome, Workload};
-use crate::{BenchError, Result};
+use crate::{BenchError, Programs, Result};
 
 mod phases;
 mod summary;
@@ -40,6 +40,36 @@ pub struct Conduct {
     pub rounds: u32,
     /// Limits of each run.
     pub limits: Limits,
+}
+
+impl Default for Conduct {
+    fn default() -> Self {
+        Self {
+            place: Place {
+                medium: Medium::Memory,
+                dir: "/var/tmp".into(),
+                programs: Programs::default(),
+            },
+            volume: VolumeSpec::default(),
+            rounds: 1,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A benchmark of several contenders that it chooses itself. Its fields are its options.
+pub trait Benchmark: Clone {
+    /// Takes over where and how often to run, with what its own options say about that.
+    ///
+    /// # Errors
+    /// If something that it needs cannot be read.
+    fn begin(&mut self, conduct: Conduct) -> Result<()>;
+
+    /// Runs it. `progress` is told before each run.
+    ///
+    /// # Errors
+    /// If a volume cannot be made or mounted, or a load fails.
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report>;
 }
 
 /// A contender on a kind of volume of its own.
@@ -241,13 +271,11 @@ impl Conduct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Programs;
-    use crate::contender::Medium;
     use crate::workload::{FsMark, FsyncLatency, Metadata, PostMark, Rand, Seq, Untar, VarMail};
 
     fn conduct(dir: &std::path::Path, rounds: u32) -> Conduct {
         Conduct {
-            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
+            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::default() },
             volume: VolumeSpec { size: 64 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
             rounds,
             limits: Limits::default(),
@@ -274,7 +302,7 @@ mod tests {
                 Box::new(Metadata { threads: 2, files: 3, shared: false, least: Duration::ZERO }),
                 2 * (9 * 3 + 2 * 3 + 6 + 7),
             ),
-            (Box::new(Untar { files: 5, remove: false, ..Untar::default() }), 5),
+            (Box::new(Untar { files: 5, keep: true, ..Untar::default() }), 5),
             // Both mount the volume again in between.
             (Box::new(Seq { size: 3_000_000, block: 1 << 16, jobs: 2, direct: true }), 12),
             (Box::new(Rand { size: 1 << 20, depth: 2, calls: 7, ..Rand::default() }), 14),

@@ -1,61 +1,26 @@
 //! What all benchmarks have in common: places, limits, progress, output.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use extol::mkfs::parse_size;
 use extol_bench::contender::{Medium, Place, VolumeSpec};
 use extol_bench::report::Report;
 use extol_bench::versus::{Conduct, Step};
 use extol_bench::workload::{Cancel, Limits};
-use extol_bench::{BenchError, Programs, Result as BenchResult};
+use extol_bench::{Programs, Result as BenchResult};
 use extol_cli_common::{Failure, Result, print, print_json, progress};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::OutputArgs;
+use crate::args::{OutputArgs, PlaceArgs};
 
-/// Where volumes are made, and how large.
-pub struct Where<'a> {
-    pub medium: &'a str,
-    pub volume: &'a str,
-    pub log: Option<u32>,
-    pub dir: &'a Path,
-}
-
-impl Where<'_> {
-    /// With rounds and a limit of time.
-    pub fn conduct(
-        &self,
-        programs: Programs,
-        rounds: u32,
-        seconds: Option<f64>,
-    ) -> Result<Conduct> {
-        let time = seconds.map(|s| {
-            let time = Duration::try_from_secs_f64(s).ok().filter(|t| !t.is_zero());
-            time.ok_or_else(|| {
-                Failure::usage(format_args!("--seconds {s}: it must be a time above 0"))
-            })
-        });
-        let size = parse_size(self.volume, None)
-            .map_err(|e| Failure::usage(format_args!("--volume: {e}")))?;
-        Ok(Conduct {
-            place: Place {
-                medium: Medium::parse(self.medium).map_err(usage)?,
-                dir: self.dir.to_owned(),
-                programs,
-            },
-            volume: VolumeSpec { size, journal_mib: self.log, ..VolumeSpec::default() },
-            rounds,
-            limits: Limits { time: time.transpose()?, cancel: cancel()?, ..Limits::default() },
-        })
-    }
-}
-
-/// A mistake in an argument.
-pub fn usage(error: BenchError) -> Failure {
-    Failure::usage(error)
+/// Runs on this medium where the arguments say.
+pub fn conduct(args: &PlaceArgs, programs: Programs, medium: Medium) -> Result<Conduct> {
+    Ok(Conduct {
+        place: Place { medium, dir: args.dir.clone(), programs },
+        volume: VolumeSpec { size: args.volume, ..VolumeSpec::default() },
+        rounds: args.rounds,
+        limits: Limits { cancel: cancel()?, ..Limits::default() },
+    })
 }
 
 /// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends
@@ -76,15 +41,6 @@ pub fn cancel() -> Result<Cancel> {
 
 /// Runs a benchmark with a progress bar and puts its report out.
 pub fn carry_out(
-    output: &OutputArgs,
-    conduct: &Conduct,
-    bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
-) -> Result<()> {
-    carry_out_until(output, &conduct.limits.cancel, bench)
-}
-
-/// The same with nothing but an end that the user may want.
-pub fn carry_out_until(
     output: &OutputArgs,
     cancel: &Cancel,
     bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,

@@ -3,10 +3,8 @@
 //! ```text
 //!   main ── args/          the command line, with its manual
 //!     ├── conduct.rs       where, how often, how long; progress bar; where the report goes
-//!     ├── loads.rs         fsmark, dbench, postmark, varmail, logs, fsync-latency
-//!     ├── operations.rs    metadata, seq, rand, untar, and speed, which runs all
-//!     ├── published.rs     the benchmarks with a published table
-//!     ├── scale.rs         scale
+//!     ├── loads.rs         the loads: metadata, seq, rand, untar, fsmark, dbench, postmark …
+//!     ├── benchmarks.rs    speed, the benchmarks with a published table, scale
 //!     ├── medium.rs        medium: an emulated disk as a file
 //!     ├── noop.rs          noop: the file system that does nothing
 //!     └── server.rs        how medium and noop are told to end
@@ -16,13 +14,11 @@
 //! the `extol` command, a program of its own (`--extol`).
 
 mod args;
+mod benchmarks;
 mod conduct;
 mod loads;
 mod medium;
 mod noop;
-mod operations;
-mod published;
-mod scale;
 mod server;
 
 use std::ffi::OsString;
@@ -45,26 +41,11 @@ fn run(words: &[OsString]) -> Result<()> {
     let named = &line.programs;
     let programs = Programs::find(named.extol.as_deref(), named.extol_before.as_deref())
         .map_err(Failure::usage)?;
-    match &line.command {
-        Command::Metadata(args) => operations::metadata(args, programs),
-        Command::Seq(args) => operations::seq(args, programs),
-        Command::Rand(args) => operations::rand(args, programs),
-        Command::Untar(args) => operations::untar(args, programs),
-        Command::Speed(args) => operations::speed(args, programs),
-        Command::Medium(args) => medium::run(args),
-        Command::Noop(args) => noop::run(args),
-        Command::Unmount(args) => server::unmount(args),
-        Command::Fsmark(args) => loads::fsmark(args, programs),
-        Command::Dbench(args) => loads::dbench(args, programs),
-        Command::Postmark(args) => loads::postmark(args, programs),
-        Command::Varmail(args) => loads::varmail(args, programs),
-        Command::Logs(args) => loads::logs(args, programs),
-        Command::FsyncLatency(args) => loads::fsync_latency(args, programs),
-        Command::FsyncBatching(args) => published::fsync_batching(args, programs),
-        Command::AsyncCheckpoint(args) => published::async_checkpoint(args, programs),
-        Command::CheckpointMerge(args) => published::checkpoint_merge(args, programs),
-        Command::FastCommit(args) => published::fast_commit(args, programs),
-        Command::LazyInit(args) => published::lazy_init(args, programs),
-        Command::Scale(args) => scale::scale(args, programs),
+    match line.command {
+        Command::Load(load) => loads::run(*load, programs),
+        Command::Benchmark(benchmark) => benchmarks::run(*benchmark, programs),
+        Command::Medium(args) => medium::run(&args),
+        Command::Noop(args) => noop::run(&args),
+        Command::Unmount(args) => server::unmount(&args),
     }
 }

@@ -86,6 +86,11 @@ impl Contender {
         }
     }
 
+    /// It is Extol that is measured, and not a peer.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, Self::Library(_) | Self::Node(_) | Self::Mounted(SubjectKind::Extol, _))
+    }
+
     /// How it is called in tables.
     #[must_use]
     pub fn name(&self) -> String {

@@ -34,7 +34,7 @@ fn names_on_the_command_line() {
 }
 
 fn place(dir: &std::path::Path, medium: Medium) -> Place {
-    Place { medium, dir: dir.into(), programs: Programs::none() }
+    Place { medium, dir: dir.into(), programs: Programs::default() }
 }
 
 /// The device's counters see what the load did, and nothing stays behind.

@@ -6,30 +6,55 @@
 //! be full. So the waits for log space and the time to start a handle are shown beside files per
 //! second. Numbers of transactions are per 1000 files, since runs end by time.
 
+use std::time::Duration;
+
+use clap::Args;
 use serde_json::json;
 
 use super::NOISE;
 use super::fsync_batching::Backend;
 use crate::Result;
+use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Conduct, Run, Step, Summary};
-use crate::workload::{FsMark, SyncMode, Workload as _};
+use crate::versus::{Benchmark, Conduct, Run, Step, Summary};
+use crate::workload::{FsMark, SyncMode, Workload as _, positive, seconds};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct AsyncCheckpoint {
     /// Sync modes of fs_mark.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "0,1,2,3,4,5,6",
+        value_parser = SyncMode::parse
+    )]
     pub modes: Vec<SyncMode>,
     /// Threads.
+    #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub threads: u32,
     /// Files per thread and loop: what follows a loop (modes 2 to 6) is done that often.
+    #[arg(long, default_value_t = 500, value_parser = positive::<u64>)]
     pub files: u64,
-    /// Value of `async_checkpoint=`; `None`: the default.
+    /// async_checkpoint=PERCENT [default: that of the option].
+    #[arg(long, value_name = "PERCENT")]
     pub threshold: Option<u32>,
+    /// Size of the log in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 16)]
+    pub log: u32,
     /// Where Extol runs.
+    #[arg(long = "target", value_name = "TARGET", default_value = "library")]
     pub backend: Backend,
-    /// Medium, volume (with the small log), rounds, time per cell.
+    /// Emulated nvme, sata, raid, cloud or ramdisk; memory, image, or a block device (it is
+    /// overwritten).
+    #[arg(long, default_value = "nvme", value_parser = Medium::parse)]
+    pub medium: Medium,
+    /// Seconds per run.
+    #[arg(long, default_value = "3", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Rounds; medium, log and time are those above.
+    #[arg(skip)]
     pub conduct: Conduct,
 }
 
@@ -82,12 +107,16 @@ impl Side {
     }
 }
 
-impl AsyncCheckpoint {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made or mounted, or a load fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for AsyncCheckpoint {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.place.medium = self.medium.clone();
+        self.conduct.volume.journal_mib = Some(self.log);
+        self.conduct.limits.time = Some(self.seconds);
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         let on = self
             .threshold
             .map_or("async_checkpoint".to_owned(), |t| format!("async_checkpoint={t}"));
@@ -180,7 +209,9 @@ impl AsyncCheckpoint {
         });
         Ok(report)
     }
+}
 
+impl AsyncCheckpoint {
     fn load(&self, sync: SyncMode) -> FsMark {
         FsMark {
             threads: self.threads,

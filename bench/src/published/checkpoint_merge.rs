@@ -17,32 +17,51 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
 use super::throttle::{Active, Slowed, Throttle, use_bfq};
-use crate::contender::Session;
+use crate::contender::{Medium, Session};
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
 use crate::target::Target;
-use crate::versus::{Conduct, Step};
-use crate::workload::on_threads;
+use crate::versus::{Benchmark, Conduct, Step};
+use crate::workload::{on_threads, positive, seconds};
 use crate::{BenchError, Result};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct CheckpointMerge {
-    /// Syncs of the foreground thread per run.
+    /// Syncs of the foreground thread.
+    #[arg(long, default_value_t = 1000, value_parser = positive::<u64>)]
     pub syncs: u64,
-    /// Weights of the throttled thread.
+    /// Weights of the throttled thread; other threads have 100.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "100,20,5",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     pub weights: Vec<u32>,
-    /// How it is throttled.
+    /// How it is throttled: auto, cgroup, ionice or model.
+    #[arg(long, default_value = "auto", value_parser = Throttle::parse)]
     pub throttle: Throttle,
     /// Threads that ask at the same moment.
+    #[arg(long, default_value_t = 100, value_parser = positive::<u32>)]
     pub concurrent: u32,
     /// Bytes that the writer goes over.
+    #[arg(skip = 128_u64 << 20)]
     pub writer_size: u64,
-    /// Medium, volume, rounds; a time limit ends the foreground thread early.
+    /// image, memory, a block device (it is overwritten), or an emulated nvme, sata, raid, cloud or
+    /// ramdisk (model only).
+    #[arg(long, default_value = "image", value_parser = Medium::parse)]
+    pub medium: Medium,
+    /// End a run of the foreground thread after so many seconds; its time is scaled to 1000 syncs.
+    #[arg(long, default_value = "60", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Volume and rounds; medium and time are those above.
+    #[arg(skip)]
     pub conduct: Conduct,
 }
 
@@ -87,12 +106,15 @@ impl AtOnce {
     }
 }
 
-impl CheckpointMerge {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made, the throttle is not available, or an operation fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for CheckpointMerge {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.place.medium = self.medium.clone();
+        self.conduct.limits.time = Some(self.seconds);
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         if self.weights.is_empty() || self.syncs == 0 {
             return Err(BenchError("give at least one weight and one sync".into()));
         }
@@ -133,7 +155,9 @@ impl CheckpointMerge {
         self.describe(&mut report, &samples, &costs);
         Ok(report)
     }
+}
 
+impl CheckpointMerge {
     fn session(&self, mode: &str) -> Result<Session> {
         let (place, volume) = (&self.conduct.place, &self.conduct.volume);
         let options = format!("checkpoint={mode}");

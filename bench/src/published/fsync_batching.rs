@@ -5,7 +5,9 @@
 //! so that a slow medium with few threads does not take for ever; rates are per second anyway.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::NOISE;
@@ -13,12 +15,12 @@ use crate::contender::{Contender, Medium};
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
 use crate::subject::SubjectKind;
-use crate::versus::{Conduct, Run, Step, Summary};
-use crate::workload::{FsMark, Op, Workload as _};
+use crate::versus::{Benchmark, Conduct, Run, Step, Summary};
+use crate::workload::{FsMark, Op, Workload as _, positive, seconds};
 use crate::{BenchError, Result};
 
 /// Where Extol runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Backend {
     /// In this process.
     Library,
@@ -38,17 +40,42 @@ impl Backend {
 }
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct FsyncBatching {
-    /// Media, one after the other.
+    /// Media: emulated sata, raid, ramdisk, cloud, nvme; memory, image, or a block device (it is
+    /// overwritten).
+    #[arg(
+        long = "profile",
+        value_name = "MEDIUM",
+        value_delimiter = ',',
+        default_value = "sata,raid,ramdisk,cloud,nvme",
+        value_parser = Medium::parse
+    )]
     pub media: Vec<Medium>,
     /// Numbers of threads.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,4,8,16,32,64",
+        value_parser = positive::<u32>
+    )]
     pub threads: Vec<u32>,
-    /// Names of policies of group commit.
+    /// Policies.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none,static,adaptive",
+        value_parser = ["none", "static", "adaptive"]
+    )]
     pub policies: Vec<String>,
-    /// Others that take part.
+    /// Others that take part: kernel, fuse2fs, library (each with :OPTIONS), or a directory.
+    #[arg(long = "peer", value_name = "TARGET", value_parser = Contender::parse)]
     pub peers: Vec<Contender>,
-    /// Volume, rounds, time per cell; the medium is set for each.
+    /// Seconds per run.
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Volume and rounds; the medium is set for each.
+    #[arg(skip)]
     pub conduct: Conduct,
 }
 
@@ -106,12 +133,14 @@ impl Row {
     }
 }
 
-impl FsyncBatching {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made or mounted, or a load fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for FsyncBatching {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.limits.time = Some(self.seconds);
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         if self.policies.is_empty() || self.threads.is_empty() || self.media.is_empty() {
             return Err(BenchError(
                 "give at least one medium, one policy and one number of threads".into(),
@@ -168,7 +197,9 @@ impl FsyncBatching {
         report.results = json!({ "media": results });
         Ok(report)
     }
+}
 
+impl FsyncBatching {
     fn load(&self, threads: u32) -> FsMark {
         FsMark { threads, size: 4096, files: 2000, dirs: 64, keep: true, ..FsMark::default() }
     }

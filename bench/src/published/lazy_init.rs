@@ -8,29 +8,43 @@
 
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol_block::{FileDevice, OpenOptions};
 use serde_json::json;
 
 use super::NOISE;
-use crate::contender::{Contender, Place, Session};
+use crate::contender::{Contender, Medium, Place, Session};
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Conduct, Run, Step};
+use crate::versus::{Benchmark, Conduct, Run, Step};
 use crate::workload::{PostMark, Workload as _};
 use crate::{BenchError, Result};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct LazyInit {
-    /// Values of `init_itable=`.
+    /// Values of init_itable=.
+    #[arg(long = "wait", value_name = "N", value_delimiter = ',', default_value = "10,5,2")]
     pub multipliers: Vec<u32>,
     /// Part of the published 50000 files and 50000 transactions.
+    #[arg(long, default_value = "0.1", value_parser = scale)]
     pub scale: f64,
-    /// Also take the time of mkfs.
-    pub mkfs: bool,
-    /// Medium, volume, rounds.
+    /// Leave mkfs of 1 TiB out.
+    #[arg(long)]
+    pub no_mkfs: bool,
+    /// Emulated sata, raid, nvme, cloud or ramdisk; memory, image, or a block device (it is
+    /// overwritten).
+    #[arg(long, default_value = "sata", value_parser = Medium::parse)]
+    pub medium: Medium,
+    /// Volume and rounds; the medium is that above.
+    #[arg(skip)]
     pub conduct: Conduct,
+}
+
+fn scale(text: &str) -> std::result::Result<f64, String> {
+    let scale = text.parse().ok().filter(|scale| *scale > 0.0 && *scale <= 100.0);
+    scale.ok_or_else(|| "it must be above 0 and at most 100".into())
 }
 
 /// The published figures: NOPATCH, then with `noinititable`, MULT=10, 5 and 2.
@@ -98,12 +112,14 @@ impl Column {
     }
 }
 
-impl LazyInit {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made, or the load fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for LazyInit {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.place.medium = self.medium.clone();
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         let load = self.load();
         let mut report = Report::new("lazy-init");
         report.set("load", load.settings());
@@ -115,7 +131,8 @@ impl LazyInit {
         }
         columns.push(Column::new("nothing to do".into(), None));
         let last = columns.len() - 1;
-        let total = u64::from(self.conduct.rounds) * columns.len() as u64 + u64::from(self.mkfs);
+        let total =
+            u64::from(self.conduct.rounds) * columns.len() as u64 + u64::from(!self.no_mkfs);
         let mut done = 0;
         for round in 0..self.conduct.rounds {
             for (n, column) in columns.iter_mut().enumerate() {
@@ -140,7 +157,7 @@ impl LazyInit {
                 done += 1;
             }
         }
-        let seconds = if self.mkfs {
+        let seconds = if !self.no_mkfs {
             progress(&Step { done, total, what: "mkfs of 1 TiB".into() });
             Some(mkfs_of_a_tebibyte(&self.conduct.place)?)
         } else {
@@ -149,7 +166,9 @@ impl LazyInit {
         Self::describe(&mut report, &columns, seconds);
         Ok(report)
     }
+}
 
+impl LazyInit {
     /// The first group is zeroed a random time after the mount; a short load must not be over by
     /// then.
     fn wait_for_the_first(&self, session: &Session) -> Result<()> {

@@ -7,12 +7,13 @@ use super::*;
 use crate::Programs;
 use crate::contender::{Contender, Medium, Place, VolumeSpec};
 use crate::report::Report;
-use crate::versus::{Conduct, Step};
+use crate::versus::{Benchmark as _, Conduct, Step};
+use crate::workload::options::defaults;
 use crate::workload::{Limits, SyncMode};
 
 fn conduct(dir: &std::path::Path, seconds: Option<f64>) -> Conduct {
     Conduct {
-        place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
+        place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::default() },
         volume: VolumeSpec { size: 256 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
         rounds: 1,
         limits: Limits { time: seconds.map(Duration::from_secs_f64), ..Limits::default() },
@@ -50,6 +51,7 @@ fn fsync_batching() {
         policies: ["none", "static", "adaptive"].map(str::to_owned).into(),
         peers: vec![Contender::Library("commit=30".into())],
         conduct: conduct(scratch.path(), Some(0.02)),
+        ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
     assert_eq!(steps, 2 * 2 * 4);
@@ -85,9 +87,8 @@ fn async_checkpoint() {
         modes: vec![SyncMode::None, SyncMode::Reverse],
         threads: 2,
         files: 5,
-        threshold: None,
-        backend: Backend::Library,
         conduct: conduct(scratch.path(), Some(0.05)),
+        ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
     assert_eq!(steps, 4);
@@ -109,6 +110,7 @@ fn checkpoint_merge() {
         concurrent: 8,
         writer_size: 1 << 20,
         conduct: conduct(scratch.path(), None),
+        ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
     assert_eq!(steps, 2 * 2 + 2);
@@ -131,11 +133,10 @@ fn fast_commit() {
     let bench = FastCommit {
         parts: vec![Part::Table, Part::Log],
         media: vec![Medium::Memory],
-        backend: Backend::Library,
         plain: true,
         syncs: 10,
-        pause_ms: 0,
         conduct: conduct(scratch.path(), Some(0.02)),
+        ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
     assert_eq!(steps, 4 * 3 + 2);
@@ -168,8 +169,8 @@ fn lazy_init() {
     let bench = LazyInit {
         multipliers: vec![10],
         scale: 0.0004,
-        mkfs: true,
         conduct: conduct(scratch.path(), None),
+        ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
     assert_eq!(steps, 3 + 1);

@@ -13,56 +13,19 @@ use extol_devices::CountingDevice;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use super::process::Process;
-use crate::contender::DeviceReading;
+use crate::contender::{Contender, DeviceReading};
 use crate::subject::{Loop, Mounted, SubjectKind};
 use crate::target::{Dir, Library, Target};
 use crate::{BenchError, Programs, Result};
 
-/// How the volume is used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// Extol in this process, with mount options.
-    Library(String),
-    /// A mount: Extol's or the kernel's, with mount options.
-    Mount(SubjectKind, String),
-}
-
-impl Way {
-    /// Understands `library`, `mount`, `kernel`, `fuse2fs`, each with `:OPTIONS`.
-    ///
-    /// # Errors
-    /// One line that says what is possible.
-    pub fn parse(text: &str) -> Result<Self> {
-        let (kind, options) = text.split_once(':').unwrap_or((text, ""));
-        Ok(match kind {
-            "library" => Self::Library(options.into()),
-            "mount" => Self::Mount(SubjectKind::Extol, options.into()),
-            "before" => Self::Mount(SubjectKind::Before, options.into()),
-            "kernel" => Self::Mount(SubjectKind::Kernel, options.into()),
-            "fuse2fs" => Self::Mount(SubjectKind::Fuse2fs, options.into()),
-            _ => {
-                return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, mount, before, kernel or fuse2fs \
-                     (each may be followed by :OPTIONS)"
-                )));
-            }
-        })
-    }
-
-    /// It is Extol that is measured, and not a peer, of which nothing is wanted.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        matches!(self, Self::Library(_) | Self::Mount(SubjectKind::Extol, _))
-    }
-
-    /// How it is called in tables.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let (kind, options) = match self {
-            Self::Library(options) => ("library", options),
-            Self::Mount(kind, options) => (kind.name(), options),
-        };
-        if options.is_empty() { kind.to_owned() } else { format!("{kind}:{options}") }
+/// A target that can use a volume in an image: this process, or a mount.
+pub(super) fn target(text: &str) -> Result<Contender> {
+    match Contender::parse(text)? {
+        target @ (Contender::Library(_) | Contender::Mounted(..)) => Ok(target),
+        _ => Err(BenchError(format!(
+            "target \"{text}\" does not take part here: library, mount, before, kernel or fuse2fs \
+             (each may be followed by :OPTIONS)"
+        ))),
     }
 }
 
@@ -167,16 +130,16 @@ impl<'a> Open<'a> {
     /// Opens or mounts; gives how long that took.
     pub fn new(
         image: &Image,
-        way: &Way,
+        way: &Contender,
         dir: &Path,
         programs: &'a Programs,
     ) -> Result<(Self, Duration)> {
         match way {
-            Way::Library(options) => {
+            Contender::Library(options) => {
                 let options = MountOptions::parse(options).map_err(BenchError)?;
                 Self::library(image, &options)
             }
-            Way::Mount(kind, options) => {
+            Contender::Mounted(kind, options) => {
                 let extol = programs.mounts(*kind)?;
                 let dir = dir
                     .canonicalize()
@@ -198,6 +161,7 @@ impl<'a> Open<'a> {
                 let kind = Kind::Mount { mounted, worker, attached, _dir: point, extol };
                 Ok((Self { target: Arc::new(target), kind }, took))
             }
+            other => Err(BenchError(format!("{} uses no volume in an image", other.name()))),
         }
     }
 

@@ -25,9 +25,10 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
-use super::bed::{Image, Open, Way, drop_cached};
+use super::bed::{Image, Open, drop_cached};
 use super::process::{Memory, Process};
 use super::{Layout, PER_DIR, Progress, Scale, files_report};
+use crate::contender::Contender;
 use crate::report::Report;
 use crate::spread::Spread;
 use crate::target::Target;
@@ -91,7 +92,7 @@ pub(super) fn run(
 ) -> Result<serde_json::Value> {
     report.set("files", format!("empty, {PER_DIR} per directory when they are spread"));
     let mut rows = Vec::new();
-    for way in &scale.ways {
+    for way in &scale.targets {
         for layout in &scale.layouts {
             grow(scale, way, *layout, &mut rows, progress)?;
         }
@@ -122,7 +123,7 @@ fn path(layout: Layout, n: u64) -> String {
 /// One layout on one volume, through all sizes.
 fn grow(
     scale: &Scale,
-    way: &Way,
+    way: &Contender,
     layout: Layout,
     rows: &mut Vec<Row>,
     progress: &mut Progress<'_>,
@@ -142,7 +143,7 @@ fn grow(
 
 fn at_size(
     scale: &Scale,
-    way: &Way,
+    way: &Contender,
     layout: Layout,
     image: &Image,
     present: u64,
@@ -236,8 +237,8 @@ fn at_size(
     Ok(Row { unmount_ms: ms(open.close()?), ..row })
 }
 
-fn way_can_crash(way: &Way) -> bool {
-    matches!(way, Way::Library(_))
+fn way_can_crash(way: &Contender) -> bool {
+    matches!(way, Contender::Library(_))
 }
 
 fn ms(time: Duration) -> f64 {
@@ -250,7 +251,7 @@ fn failed(what: &str, e: &std::io::Error) -> BenchError {
 
 /// Memory of the process that works, while it works.
 struct Used<'a> {
-    way: &'a Way,
+    way: &'a Contender,
     /// What this process had before, for a volume that is open in it.
     base: Memory,
 }
@@ -285,15 +286,15 @@ impl Used<'_> {
     /// What the process may take: what it had before, and the bounds of its caches.
     fn bound(&self, known: Option<u64>) -> Option<u64> {
         let (idle, options) = match self.way {
-            Way::Library(options) => (self.base.resident, options),
-            Way::Mount(crate::SubjectKind::Extol, options) => (0, options),
-            Way::Mount(..) => return None,
+            Contender::Library(options) => (self.base.resident, options),
+            Contender::Mounted(crate::SubjectKind::Extol, options) => (0, options),
+            _ => return None,
         };
         let options = MountOptions::parse(options).ok()?;
         let clean = match self.way {
-            Way::Library(_) => options.cache.data_bytes(),
+            Contender::Library(_) => options.cache.data_bytes(),
             // The kernel keeps it.
-            Way::Mount(..) => options.cache.data.unwrap_or(0),
+            _ => options.cache.data.unwrap_or(0),
         };
         let caches = options.cache.metadata_bytes + options.data.dirty_bytes + clean;
         Some(

@@ -22,15 +22,16 @@ mod recovery;
 
 use std::path::PathBuf;
 
-pub use bed::Way;
+use clap::{Args, ValueEnum};
 
+use crate::contender::Contender;
 use crate::report::Report;
 use crate::versus::Step;
-use crate::workload::Cancel;
+use crate::workload::{Cancel, size};
 use crate::{BenchError, Programs, Result};
 
 /// A part of the measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Part {
     /// More and more files.
     Files,
@@ -40,25 +41,12 @@ pub enum Part {
     Large,
 }
 
-impl Part {
-    /// By the name on the command line.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "files" => Some(Self::Files),
-            "recovery" => Some(Self::Recovery),
-            "large" => Some(Self::Large),
-            _ => None,
-        }
-    }
-}
-
 /// Where the files are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Layout {
     /// All in one directory.
     One,
-    /// [`PER_DIR`] in each directory.
+    /// 1000 in each directory.
     Spread,
 }
 
@@ -66,19 +54,7 @@ pub enum Layout {
 pub const PER_DIR: u64 = 1000;
 
 impl Layout {
-    /// By the name on the command line.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "one" => Some(Self::One),
-            "spread" => Some(Self::Spread),
-            _ => None,
-        }
-    }
-
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::One => "one",
             Self::Spread => "spread",
@@ -87,37 +63,97 @@ impl Layout {
 }
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Scale {
     /// What to measure.
+    #[arg(long = "part", value_delimiter = ',', default_value = "files,recovery,large")]
     pub parts: Vec<Part>,
     /// Numbers of files, ascending.
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1000,100000,1000000",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
+    )]
     pub files: Vec<u64>,
-    /// Where they are.
+    /// Ten million files as well.
+    #[arg(long)]
+    pub long: bool,
+    /// Where the files are.
+    #[arg(long = "layout", value_delimiter = ',', default_value = "one,spread")]
     pub layouts: Vec<Layout>,
-    /// How the volume is used in `files`; the mounts among them are peers in `recovery`.
-    pub ways: Vec<Way>,
+    /// How the volume is used for files, and what recovers it beside the library: library, mount,
+    /// before, kernel, fuse2fs (each with :OPTIONS).
+    #[arg(
+        long = "target",
+        value_name = "TARGET",
+        default_value = "library",
+        value_parser = bed::target
+    )]
+    pub targets: Vec<Contender>,
     /// Operations per sample.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u64).range(1..=100_000)
+    )]
     pub batch: u64,
-    /// Samples at most.
+    /// Samples at most; the median counts.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 21,
+        value_parser = clap::value_parser!(u64).range(1..=1000)
+    )]
     pub samples: u64,
-    /// Sizes of logs in MiB, for full commits.
+    /// Sizes of the log for recovery, in MiB.
+    #[arg(
+        long = "log",
+        value_name = "MIB",
+        value_delimiter = ',',
+        default_value = "4,16,64,256",
+        value_parser = clap::value_parser!(u32).range(4..=1024)
+    )]
     pub logs: Vec<u32>,
-    /// Sizes of fast-commit areas in MiB.
+    /// Sizes of the fast-commit area for recovery, in MiB.
+    #[arg(
+        long = "area",
+        value_name = "MIB",
+        value_delimiter = ',',
+        default_value = "1,4,16",
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub areas: Vec<u32>,
-    /// Sizes of sparse volumes in bytes.
+    /// Sizes of large volumes.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_delimiter = ',',
+        default_value = "16T,64T",
+        value_parser = size
+    )]
     pub large: Vec<u64>,
-    /// Directories made across a sparse volume.
+    /// Directories made across a large volume.
+    #[arg(long, value_name = "N", default_value_t = 64)]
     pub dirs: u32,
-    /// Seconds that e2fsck may take for a sparse volume; 0: it is not run.
+    /// Seconds that each checker may take for a large volume; 0: none is run.
+    #[arg(long = "fsck", value_name = "SECONDS", default_value_t = 120)]
     pub fsck_seconds: u64,
     /// Where images and mount points are made.
+    #[arg(long, default_value = "/var/tmp")]
     pub dir: PathBuf,
     /// The programs that are started for mounts and checks.
+    #[arg(skip)]
     pub programs: Programs,
     /// Set when the user wants an end.
+    #[arg(skip)]
     pub cancel: Cancel,
 }
+
+/// The number of files that `--long` adds.
+const LONG: u64 = 10_000_000;
 
 /// Tells what is being done, and stops when the user wants that.
 struct Progress<'a> {
@@ -149,6 +185,20 @@ fn check(cancel: &Cancel) -> Result<()> {
 }
 
 impl Scale {
+    /// Takes over what the command line says elsewhere.
+    ///
+    /// # Errors
+    /// If numbers of files do not ascend, or a target needs another build that was not named.
+    pub fn begin(&mut self, programs: Programs, cancel: Cancel) -> Result<()> {
+        self.files.extend(self.long.then_some(LONG));
+        if !self.files.is_sorted_by(|a, b| a < b) {
+            return Err(BenchError("--files: the numbers must ascend".into()));
+        }
+        self.targets = programs.with_before(std::mem::take(&mut self.targets))?;
+        (self.programs, self.cancel) = (programs, cancel);
+        Ok(())
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -158,7 +208,7 @@ impl Scale {
         report.set("images", self.dir.display().to_string());
         let has = |part| self.parts.contains(&part);
         let count = |part, n: usize| if has(part) { n as u64 } else { 0 };
-        let total = count(Part::Files, self.files.len() * self.layouts.len() * self.ways.len())
+        let total = count(Part::Files, self.files.len() * self.layouts.len() * self.targets.len())
             + count(Part::Recovery, self.logs.len() + self.areas.len())
             + count(Part::Large, self.large.len());
         let mut progress = Progress { tell: progress, cancel: self.cancel.clone(), done: 0, total };

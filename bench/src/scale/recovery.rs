@@ -26,8 +26,9 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
-use super::bed::{Image, Open, Way, drop_cached, fail};
+use super::bed::{Image, Open, drop_cached, fail};
 use super::{Progress, Scale};
+use crate::contender::Contender;
 use crate::report::{Cell, Chart, Report, Table};
 use crate::{BenchError, Result};
 
@@ -77,7 +78,7 @@ struct MountTimes {
 
 /// Every target that is a mount, on a copy of the volume.
 fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<MountTimes>> {
-    let ways = scale.ways.iter().filter(|way| matches!(way, Way::Mount(..)));
+    let ways = scale.targets.iter().filter(|way| matches!(way, Contender::Mounted(..)));
     ways.map(|way| {
         progress.check()?;
         let copy = image.copy(&scale.dir)?;

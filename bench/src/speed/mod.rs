@@ -22,16 +22,21 @@
 mod plan;
 mod show;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
 
 use crate::contender::{Contender, Medium};
 use crate::report::Report;
-use crate::versus::{Conduct, Entry, Run, Step};
-use crate::workload::{LoadFile, Workload};
+use crate::versus::{Benchmark, Conduct, Entry, Run, Step};
+use crate::workload::options::{bytes, word};
+use crate::workload::{LoadFile, Workload, positive, seconds};
 use crate::{BenchError, Result};
 
 /// A part of the benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Part {
     /// Small durable files through the mount.
     FsyncMount,
@@ -52,24 +57,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All, by name.
-    pub const ALL: [(&'static str, Self); 8] = [
-        ("fsync-mount", Self::FsyncMount),
-        ("metadata-mount", Self::MetadataMount),
-        ("loads-mount", Self::LoadsMount),
-        ("data-mount", Self::DataMount),
-        ("fsync-library", Self::FsyncLibrary),
-        ("metadata-library", Self::MetadataLibrary),
-        ("data-library", Self::DataLibrary),
-        ("isolation", Self::Isolation),
-    ];
-
-    /// The part of a name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| *part)
-    }
-
     /// Media, if none are named.
     fn media(self) -> &'static [&'static str] {
         match self {
@@ -80,23 +67,49 @@ impl Part {
 }
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Speed {
-    /// What to measure.
+    /// What to measure [default: all].
+    #[arg(long = "part", value_delimiter = ',')]
     pub parts: Vec<Part>,
-    /// Media; empty: those that fit each part.
+    /// Media: image, memory, an emulated cloud, sata, raid, nvme or ramdisk, or a block device (it
+    /// is overwritten) [default: image,memory; for fsync-mount cloud and sata, too]
+    #[arg(
+        long = "medium",
+        value_name = "MEDIUM",
+        value_delimiter = ',',
+        value_parser = Medium::parse
+    )]
     pub media: Vec<Medium>,
     /// Bytes of bulk data.
+    #[arg(long, default_value = "256M", value_parser = pages)]
     pub size: u64,
-    /// Files per thread of the metadata parts, and of a tree.
+    /// Files per thread of the metadata parts; files of the tree of untar.
+    #[arg(long, default_value_t = 1000, value_parser = positive::<u64>)]
     pub files: u64,
-    /// Further mount options of Extol's mount, and of what does nothing beside it (comma-separated,
-    /// may be empty).
-    pub options: String,
+    /// Further options of Extol's mount, and of noop, as `extol mount -o` knows them.
+    #[arg(long, short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Seconds of a run that has no end of its own.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
     /// What dbench plays; without it, its proportions.
+    #[arg(skip)]
     pub loadfile: Option<Arc<LoadFile>>,
-    /// Volume, rounds, time per run; the medium is set for each.
+    /// Volume and rounds; the medium is set for each.
+    #[arg(skip)]
     pub conduct: Conduct,
+}
+
+/// What the package dbench has.
+const CLIENT: &str = "/usr/share/dbench/client.txt";
+
+/// Bytes of direct I/O.
+fn pages(text: &str) -> std::result::Result<u64, String> {
+    match bytes(text)? {
+        size if size.is_multiple_of(4096) => Ok(size),
+        _ => Err("it must be a multiple of 4k".into()),
+    }
 }
 
 /// A contender and its load.
@@ -163,12 +176,21 @@ impl Comparison {
     }
 }
 
-impl Speed {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made or mounted, or a load fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for Speed {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.limits.time = Some(self.seconds);
+        if self.parts.is_empty() {
+            self.parts = Part::value_variants().to_vec();
+        }
+        if Path::new(CLIENT).exists() {
+            let read = LoadFile::read(CLIENT);
+            self.loadfile = Some(read.map_err(|e| BenchError(format!("{CLIENT}: {e}")))?);
+        }
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         let mut report = Report::new("speed");
         self.conduct.describe(&mut report);
         report.setting.retain(|(name, _)| name != "medium");
@@ -178,13 +200,13 @@ impl Speed {
         };
         report.set("dbench", dbench);
         if !self.options.is_empty() {
-            report.set("options of the mount", self.options.clone());
+            report.set("options of the mount", self.options.join(","));
         }
         let mut parts = Vec::new();
-        for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
+        for part in Part::value_variants().iter().filter(|part| self.parts.contains(part)) {
             for medium in self.media_of(*part)? {
                 let comparisons = self.plan(*part, &medium);
-                parts.push((*name, *part, medium, comparisons));
+                parts.push((word(part), *part, medium, comparisons));
             }
         }
         let runs = |comparisons: &Vec<Comparison>| {
@@ -203,7 +225,7 @@ impl Speed {
                 })?;
                 measured.push(Measured { comparison, runs });
             }
-            let json = show::part(&mut report, name, part, &medium, &measured);
+            let json = show::part(&mut report, &name, part, &medium, &measured);
             let by_medium = results.entry(name).or_insert_with(|| serde_json::json!({}));
             if let Some(map) = by_medium.as_object_mut() {
                 map.insert(medium.to_string(), json);
@@ -212,7 +234,9 @@ impl Speed {
         report.results = results.into();
         Ok(report)
     }
+}
 
+impl Speed {
     fn media_of(&self, part: Part) -> Result<Vec<Medium>> {
         if self.media.is_empty() {
             return part.media().iter().map(|m| Medium::parse(m)).collect();

@@ -139,7 +139,7 @@ impl Speed {
     pub(super) fn plan(&self, part: Part, medium: &Medium) -> Vec<Comparison> {
         let mut comparisons = self.comparisons(part, medium);
         for participant in comparisons.iter_mut().flat_map(|c| &mut c.participants) {
-            participant.entry.contender.add_options(&self.options);
+            participant.entry.contender.add_options(&self.options.join(","));
         }
         if self.conduct.place.programs.before.is_some() {
             comparisons.iter_mut().for_each(Comparison::add_before);
@@ -277,8 +277,7 @@ fn fsync_library(threads: u32) -> Comparison {
         size: 4 << 20,
         jobs: threads,
         direct: true,
-        sync_every: 1,
-        data_only: true,
+        fdatasync: 1,
         ..Rand::default()
     };
     all.extend(participants([raw()], writes));

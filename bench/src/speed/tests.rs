@@ -3,22 +3,21 @@ use super::*;
 use crate::Programs;
 use crate::contender::{Contender, Cost, Place, Reading, VolumeSpec};
 use crate::spread::Spread;
+use crate::workload::options::defaults;
 use crate::workload::{FsMark, FsyncLatency, Limits, Metadata, Outcome, Timings};
 
 fn speed(dir: &std::path::Path) -> Speed {
     Speed {
-        parts: Part::ALL.iter().map(|(_, part)| *part).collect(),
-        media: Vec::new(),
+        parts: Part::value_variants().to_vec(),
         size: 1 << 20,
         files: 10,
-        options: String::new(),
-        loadfile: None,
         conduct: Conduct {
-            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
+            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::default() },
             volume: VolumeSpec { size: 64 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
             rounds: 2,
             limits: Limits::default(),
         },
+        ..defaults()
     }
 }
 
@@ -174,7 +173,7 @@ fn participants_of(part: Part, medium: &str) -> Vec<Vec<String>> {
 #[test]
 fn further_options_are_those_of_the_mount_and_of_what_does_nothing() {
     let mut speed = speed(std::path::Path::new("/"));
-    speed.options = "nowriteback_cache".into();
+    speed.options = vec!["nowriteback_cache".into()];
     let comparisons = speed.plan(Part::FsyncMount, &Medium::Image);
     let eight: Vec<_> =
         comparisons[3].participants.iter().map(|p| p.entry.contender.name()).collect();

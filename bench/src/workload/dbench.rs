@@ -29,32 +29,33 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::loadfile::{LoadFile, Player};
+use super::options::positive;
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::{Cancel, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Dbench {
     /// Clients: threads, each in a directory of its own.
+    #[arg(long, default_value_t = 1, value_parser = positive::<u32>)]
     pub clients: u32,
-    /// Decks per client, if no time limit is given.
+    /// A load file of dbench (the package dbench has /usr/share/dbench/client.txt).
+    #[arg(long, value_name = "FILE", value_parser = LoadFile::read)]
+    pub loadfile: Option<Arc<LoadFile>>,
+    /// Rounds of 100 opens per client, without --seconds; with a load file, how often it is played
+    /// (then 1 is enough).
+    #[arg(long, default_value_t = 20, value_parser = positive::<u64>)]
     pub decks: u64,
     /// Seed of the random numbers.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Goes through this file instead, so many times as there would be decks.
-    pub loadfile: Option<Arc<LoadFile>>,
-}
-
-impl Default for Dbench {
-    fn default() -> Self {
-        Self { clients: 1, decks: 20, seed: 1, loadfile: None }
-    }
 }
 
 /// Directories of a client.

@@ -21,17 +21,19 @@
 use std::io;
 use std::time::Duration;
 
+use clap::Args;
+
+use super::options::{block, positive};
 use super::outcome::{Op, Outcome, Timings};
 use super::{Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::Target;
 
 /// How files are made durable (`-S`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncMode {
     /// 0: not at all.
     None,
     /// 1: fsync before close.
-    #[default]
     BeforeClose,
     /// 2: sync, then fsync of the first file.
     SyncAndFirst,
@@ -64,9 +66,12 @@ impl SyncMode {
     }
 
     /// The mode of a number.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).copied()
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn parse(number: &str) -> Result<Self, String> {
+        let mode = number.parse::<usize>().ok().and_then(|n| Self::ALL.get(n).copied());
+        mode.ok_or_else(|| "the modes are 0 to 6".into())
     }
 
     fn syncs_all(self) -> bool {
@@ -75,44 +80,36 @@ impl SyncMode {
 }
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct FsMark {
-    /// `-t`: threads.
+    /// Threads.
+    #[arg(short = 't', default_value_t = 1, value_parser = positive::<u32>)]
     pub threads: u32,
-    /// `-s`: bytes per file.
+    /// Bytes per file.
+    #[arg(short = 's', default_value_t = 51200)]
     pub size: u64,
-    /// `-n`: files per thread and loop.
+    /// Files per thread and loop.
+    #[arg(short = 'n', default_value_t = 1000, value_parser = positive::<u64>)]
     pub files: u64,
-    /// `-D`: subdirectories, shared by all threads; 0: none.
+    /// Subdirectories; 0: none.
+    #[arg(short = 'D', default_value_t = 0)]
     pub dirs: u32,
-    /// `-N`: files that a thread puts into one subdirectory before it goes to the next; 0: by the
-    /// clock.
+    /// Files that a thread puts into one subdirectory before it goes to the next; 0: it goes on
+    /// every 180 seconds.
+    #[arg(short = 'N', default_value_t = 0)]
     pub per_dir: u64,
-    /// `-S`.
+    /// Sync mode, 0 to 6.
+    #[arg(short = 'S', default_value = "1", value_parser = SyncMode::parse)]
     pub sync: SyncMode,
-    /// `-k`: leave the files.
+    /// Keep the files until the volume goes.
+    #[arg(short = 'k')]
     pub keep: bool,
-    /// `-w`: bytes per write call.
+    /// Bytes per write.
+    #[arg(short = 'w', default_value = "16384", value_parser = block)]
     pub write_size: usize,
-    /// `-L`: loops, if no time limit is given.
+    /// Loops of -n files. With --seconds there are as many as fit.
+    #[arg(short = 'L', default_value_t = 1)]
     pub loops: u32,
-}
-
-impl Default for FsMark {
-    /// fs_mark's own.
-    fn default() -> Self {
-        Self {
-            threads: 1,
-            size: 51200,
-            files: 1000,
-            dirs: 0,
-            per_dir: 0,
-            sync: SyncMode::BeforeClose,
-            keep: false,
-            write_size: 16384,
-            loops: 1,
-        }
-    }
 }
 
 /// How long a thread stays in one directory without `-N`.
@@ -332,7 +329,7 @@ mod tests {
             (SyncMode::SyncAndInOrder, "cccSF0F1F2"),
         ];
         for (number, (mode, want)) in expected.into_iter().enumerate() {
-            assert_eq!(SyncMode::from_number(number as u8), Some(mode));
+            assert_eq!(SyncMode::parse(&number.to_string()), Ok(mode));
             assert_eq!(usize::from(mode.number()), number);
             let mark = FsMark { files: 3, sync: mode, keep: true, ..FsMark::default() };
             let (target, _) = run(&mark, &Limits::default());
@@ -347,7 +344,7 @@ mod tests {
             }
             assert_eq!(got, want, "-S {number}");
         }
-        assert_eq!(SyncMode::from_number(7), None);
+        assert!(SyncMode::parse("7").is_err());
     }
 
     #[test]

@@ -11,50 +11,52 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueEnum};
+
+use super::options::{block, millis, positive};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::{Limits, Watch, Workload, cancelled};
 use crate::target::Target;
 
-/// Parameters.
-#[derive(Clone, Debug)]
-pub struct FsyncLatency {
-    /// Bytes per write.
-    pub block: usize,
-    /// Size up to which the synced file grows.
-    pub size: u64,
-    /// Calls per part, if no time limit is given.
-    pub calls: u64,
-    /// Pause between one call's end and the next write.
-    pub pause: Duration,
-    /// fdatasync instead of fsync.
-    pub data_only: bool,
-    /// The part without a writer beside it.
-    pub alone: bool,
-    /// The part with one.
-    pub beside: bool,
-    /// Size of the file that the heavy writer goes over.
-    pub writer_size: u64,
-    /// Bytes per write of the heavy writer.
-    pub writer_block: usize,
-    /// The heavy writer begins a new file when one is full.
-    pub fresh: bool,
+/// A part of the load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Part {
+    /// Without a writer beside it.
+    Alone,
+    /// Beside a heavy writer.
+    Beside,
 }
 
-impl Default for FsyncLatency {
-    fn default() -> Self {
-        Self {
-            block: 4096,
-            size: 16 << 20,
-            calls: 1000,
-            pause: Duration::ZERO,
-            data_only: false,
-            alone: true,
-            beside: true,
-            writer_size: 128 << 20,
-            writer_block: 1 << 20,
-            fresh: false,
-        }
-    }
+/// Parameters.
+#[derive(Clone, Debug, Args)]
+pub struct FsyncLatency {
+    /// Bytes per write.
+    #[arg(long, default_value = "4096", value_parser = block)]
+    pub block: usize,
+    /// Size up to which the synced file grows.
+    #[arg(skip = 16_u64 << 20)]
+    pub size: u64,
+    /// Writes and fsyncs in each part, without --seconds.
+    #[arg(long, default_value_t = 1000, value_parser = positive::<u64>)]
+    pub calls: u64,
+    /// fdatasync instead of fsync.
+    #[arg(long = "fdatasync")]
+    pub data_only: bool,
+    /// Milliseconds between one call and the next write.
+    #[arg(long, default_value = "0", value_parser = millis)]
+    pub pause: Duration,
+    /// The heavy writer begins a new file when one is full, so that it always needs new blocks.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Only one part.
+    #[arg(long, value_name = "PART")]
+    pub only: Option<Part>,
+    /// Size of the file that the heavy writer goes over.
+    #[arg(skip = 128_u64 << 20)]
+    pub writer_size: u64,
+    /// Bytes per write of the heavy writer.
+    #[arg(skip = 1_usize << 20)]
+    pub writer_block: usize,
 }
 
 impl Workload for FsyncLatency {
@@ -64,10 +66,10 @@ impl Workload for FsyncLatency {
 
     fn settings(&self) -> String {
         let call = if self.data_only { "fdatasync" } else { "fsync" };
-        let parts = match (self.alone, self.beside) {
-            (true, true) => "alone, then beside a heavy writer",
-            (false, true) => "beside a heavy writer",
-            _ => "alone",
+        let parts = match self.only {
+            None => "alone, then beside a heavy writer",
+            Some(Part::Beside) => "beside a heavy writer",
+            Some(Part::Alone) => "alone",
         };
         let pause = match self.pause.as_secs_f64() * 1000.0 {
             0.0 => String::new(),
@@ -78,17 +80,17 @@ impl Workload for FsyncLatency {
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
-        let parts = u32::from(self.alone) + u32::from(self.beside);
+        let parts = if self.only.is_none() { 2 } else { 1 };
         let part = Limits { time: limits.time.map(|t| t / parts.max(1)), ..limits.clone() };
         let mut timings = Timings::default();
         let (mut done, mut elapsed, mut written, mut beside, mut speed) =
             (0, Duration::ZERO, 0, 0, 0.0);
-        if self.alone {
+        if self.only != Some(Part::Beside) {
             let watch = Watch::start(&part);
             done += self.sync_loop(target, "alone", Op::Fsync, &watch, &mut timings)?;
             elapsed += watch.elapsed();
         }
-        if self.beside {
+        if self.only != Some(Part::Alone) {
             let end = AtomicBool::new(false);
             let bytes = AtomicU64::new(0);
             let watch = Watch::start(&part);
@@ -215,8 +217,12 @@ mod tests {
     #[test]
     fn one_part_with_fdatasync() {
         let target = Recorder::default();
-        let load =
-            FsyncLatency { calls: 5, beside: false, data_only: true, ..FsyncLatency::default() };
+        let load = FsyncLatency {
+            calls: 5,
+            only: Some(Part::Alone),
+            data_only: true,
+            ..FsyncLatency::default()
+        };
         let outcome = load.run(&target, &Limits::default()).unwrap();
         assert_eq!((outcome.done, outcome.written), (5, 5 * 4096));
         assert_eq!(

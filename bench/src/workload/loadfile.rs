@@ -158,6 +158,15 @@ impl Call {
 }
 
 impl LoadFile {
+    /// Reads a load file.
+    ///
+    /// # Errors
+    /// If it cannot be read or understood.
+    pub fn read(path: &str) -> Result<Arc<Self>, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+        Self::parse(&text).map(Arc::new)
+    }
+
     /// Understands the text of a load file.
     ///
     /// # Errors

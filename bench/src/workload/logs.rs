@@ -7,31 +7,34 @@
 
 use std::io;
 
+use clap::Args;
+
+use super::options::{block, positive};
 use super::outcome::{Op, Outcome, Timings};
 use super::{Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Logs {
     /// Threads.
+    #[arg(short = 't', default_value_t = 1, value_parser = positive::<u32>)]
     pub threads: u32,
     /// Logs of each thread.
+    #[arg(short = 'n', default_value_t = 2, value_parser = positive::<u32>)]
     pub files: u32,
-    /// Bytes of a piece.
+    /// Bytes per append.
+    #[arg(short = 's', default_value = "4096", value_parser = block)]
     pub size: usize,
-    /// Pieces for each log, if no time limit is given.
+    /// Appends to each log, without --seconds.
+    #[arg(long, default_value_t = 600, value_parser = positive::<u64>)]
     pub appends: u64,
-    /// Open and close the file for each piece.
+    /// Open and close the log for each append.
+    #[arg(long)]
     pub close: bool,
     /// fdatasync instead of fsync.
+    #[arg(long = "fdatasync")]
     pub data_only: bool,
-}
-
-impl Default for Logs {
-    fn default() -> Self {
-        Self { threads: 1, files: 2, size: 4096, appends: 600, close: false, data_only: false }
-    }
 }
 
 impl Workload for Logs {

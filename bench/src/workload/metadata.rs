@@ -24,28 +24,29 @@
 use std::io;
 use std::time::Duration;
 
+use clap::Args;
+
+use super::options::positive;
 use super::outcome::{Op, Outcome};
 use super::phases::{LEAST, Part, Phases};
 use super::{Limits, Workload};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Metadata {
     /// Threads.
+    #[arg(long, default_value_t = 4, value_parser = positive::<u32>)]
     pub threads: u32,
     /// Files of each kind per thread.
+    #[arg(long, default_value_t = 2000, value_parser = positive::<u64>)]
     pub files: u64,
-    /// All threads in one directory.
+    /// All threads in one directory, not each in its own.
+    #[arg(long)]
     pub shared: bool,
     /// What a phase lasts at least.
+    #[arg(skip = LEAST)]
     pub least: Duration,
-}
-
-impl Default for Metadata {
-    fn default() -> Self {
-        Self { threads: 4, files: 2000, shared: false, least: LEAST }
-    }
 }
 
 /// Phases, for shares of a time limit.

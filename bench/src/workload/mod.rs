@@ -11,6 +11,7 @@ mod fsync_latency;
 mod loadfile;
 mod logs;
 mod metadata;
+pub(crate) mod options;
 mod outcome;
 mod phases;
 mod pool;
@@ -27,10 +28,11 @@ use std::time::{Duration, Instant};
 
 pub use dbench::Dbench;
 pub use fsmark::{FsMark, SyncMode};
-pub use fsync_latency::FsyncLatency;
+pub use fsync_latency::{FsyncLatency, Part as FsyncPart};
 pub use loadfile::LoadFile;
 pub use logs::Logs;
 pub use metadata::Metadata;
+pub use options::{positive, seconds, size};
 pub use outcome::{Figure, Op, OpTimes, Outcome, Phase, Timings};
 pub use postmark::PostMark;
 pub use random::{Direction, Rand};
@@ -39,6 +41,28 @@ pub use untar::Untar;
 pub use varmail::VarMail;
 
 use crate::target::Target;
+
+macro_rules! defaults_are_those_of_the_options {
+    ($($load:ty),+) => {
+        $(impl Default for $load {
+            fn default() -> Self {
+                options::defaults()
+            }
+        })+
+    };
+}
+defaults_are_those_of_the_options!(
+    Dbench,
+    FsMark,
+    FsyncLatency,
+    Logs,
+    Metadata,
+    PostMark,
+    Rand,
+    Seq,
+    Untar,
+    VarMail
+);
 
 /// A load.
 pub trait Workload: Send + Sync {

@@ -9,52 +9,51 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use super::options::{block, low_high, positive};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::pool::pieces;
 use super::{Limits, Watch, Workload, cancelled};
 use crate::target::Target;
 
-/// Parameters, under PostMark's names.
-#[derive(Clone, Debug)]
+/// Parameters.
+#[derive(Clone, Debug, Args)]
 pub struct PostMark {
-    /// `set number`: files at the start.
+    /// Files at the start.
+    #[arg(long, default_value_t = 500, value_parser = positive::<u64>)]
     pub number: u64,
-    /// `set transactions`.
+    /// Transactions.
+    #[arg(long, default_value_t = 500)]
     pub transactions: u64,
-    /// `set size`: smallest and largest file.
+    /// Smallest and largest file in bytes.
+    #[arg(long, value_name = "LOW,HIGH", default_value = "500,9770", value_parser = low_high)]
     pub size: (u64, u64),
-    /// `set read`: bytes per read call.
+    /// Bytes per read.
+    #[arg(long, default_value = "512", value_parser = block)]
     pub read: usize,
-    /// `set write`: bytes per write call.
+    /// Bytes per write.
+    #[arg(long, default_value = "512", value_parser = block)]
     pub write: usize,
-    /// `set bias read`: of 10 transactions, how many read; -1: neither read nor append.
+    /// Of 10 transactions, how many read and do not append; -1: none does either.
+    #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = bias)]
     pub bias_read: i32,
-    /// `set bias create`: of 10 transactions, how many make a file; -1: neither make nor remove.
+    /// Of 10 transactions, how many make a file and do not remove one; -1: none does either.
+    #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = bias)]
     pub bias_create: i32,
-    /// `set subdirectories`; 0: none.
+    /// Subdirectories; 0: none.
+    #[arg(long, default_value_t = 0)]
     pub subdirectories: u64,
-    /// `set seed`.
+    /// Seed of the random numbers.
+    #[arg(long, default_value_t = 42)]
     pub seed: u64,
 }
 
-impl Default for PostMark {
-    /// PostMark's own.
-    fn default() -> Self {
-        Self {
-            number: 500,
-            transactions: 500,
-            size: (500, 9_770),
-            read: 512,
-            write: 512,
-            bias_read: 5,
-            bias_create: 5,
-            subdirectories: 0,
-            seed: 42,
-        }
-    }
+fn bias(text: &str) -> Result<i32, String> {
+    let bias = text.parse().ok().filter(|bias| (-1..=10).contains(bias));
+    bias.ok_or_else(|| "the bias is from -1 to 10".into())
 }
 
 /// Names of the figures, in the order of the published table.

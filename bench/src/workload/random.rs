@@ -11,87 +11,69 @@
 use std::io;
 use std::time::Instant;
 
+use clap::{Args, ValueEnum};
 use extol_block::AlignedBuf;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use super::options::{block, bytes, positive, word};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::seq::{PAGE, job_file};
 use super::{Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::Target;
 
 /// What is done at the random places.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Direction {
-    /// `randread`.
+    /// Reads.
+    #[value(name = "randread")]
     Read,
-    /// `randwrite`.
+    /// Writes.
+    #[value(name = "randwrite")]
     Write,
-    /// `randrw`: half of each.
+    /// Half of each.
+    #[value(name = "randrw")]
     Both,
 }
 
-impl Direction {
-    /// By fio's name for it.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "randread" => Some(Self::Read),
-            "randwrite" => Some(Self::Write),
-            "randrw" => Some(Self::Both),
-            _ => None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Read => "randread",
-            Self::Write => "randwrite",
-            Self::Both => "randrw",
-        }
-    }
-}
-
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Rand {
-    /// `rw`.
+    /// What is done.
+    #[arg(long, default_value = "randread")]
     pub rw: Direction,
-    /// `size`: bytes of each file.
+    /// Bytes of each file.
+    #[arg(long, default_value = "256M", value_parser = bytes)]
     pub size: u64,
-    /// `bs`: bytes per call.
+    /// Bytes per call.
+    #[arg(long = "bs", value_name = "SIZE", default_value = "4k", value_parser = block)]
     pub block: usize,
-    /// `numjobs`: files.
+    /// Files.
+    #[arg(long = "numjobs", default_value_t = 1, value_parser = positive::<u32>)]
     pub jobs: u32,
-    /// `iodepth`: threads per file.
+    /// Threads per file.
+    #[arg(
+        long = "iodepth",
+        alias = "depth",
+        default_value_t = 1,
+        value_parser = positive::<u32>
+    )]
     pub depth: u32,
-    /// `direct`.
+    /// Past the page cache of the kernel (O_DIRECT).
+    #[arg(long)]
     pub direct: bool,
-    /// A sync after so many writes of a thread; 0: none.
-    pub sync_every: u64,
-    /// That is an fdatasync, not an fsync.
-    pub data_only: bool,
-    /// Calls of each thread, if no time limit is given.
+    /// fsync after so many writes of a thread; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "fdatasync")]
+    pub fsync: u64,
+    /// fdatasync after so many writes of a thread; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fdatasync: u64,
+    /// Calls of each thread, without --seconds.
+    #[arg(long = "number-ios", default_value_t = 10_000, value_parser = positive::<u64>)]
     pub calls: u64,
-    /// Seed of the places.
+    /// Seed of the random places.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-}
-
-impl Default for Rand {
-    fn default() -> Self {
-        Self {
-            rw: Direction::Read,
-            size: 256 << 20,
-            block: 4096,
-            jobs: 1,
-            depth: 1,
-            direct: false,
-            sync_every: 0,
-            data_only: false,
-            calls: 10_000,
-            seed: 1,
-        }
-    }
 }
 
 /// Bytes per call when files are laid out.
@@ -110,14 +92,14 @@ impl Workload for Rand {
     }
 
     fn settings(&self) -> String {
-        let sync = match (self.sync_every, self.data_only) {
-            (0, _) => String::new(),
-            (n, true) => format!(" fdatasync={n}"),
-            (n, false) => format!(" fsync={n}"),
+        let sync = match (self.fsync, self.fdatasync) {
+            (0, 0) => String::new(),
+            (0, n) => format!(" fdatasync={n}"),
+            (n, _) => format!(" fsync={n}"),
         };
         format!(
             "rand, rw={} size={} bs={} numjobs={} iodepth={} direct={}{sync}",
-            self.rw.name(),
+            word(&self.rw),
             self.size,
             self.block,
             self.jobs,
@@ -214,8 +196,8 @@ impl Rand {
             share.timings.note(Op::Write, began.elapsed());
             share.written += buf.len() as u64;
             unsynced += 1;
-            if unsynced == self.sync_every {
-                share.timings.time(Op::Fsync, || file.sync(self.data_only))?;
+            if unsynced == self.fsync.max(self.fdatasync) {
+                share.timings.time(Op::Fsync, || file.sync(self.fdatasync > 0))?;
                 unsynced = 0;
             }
         }
@@ -252,14 +234,8 @@ mod tests {
 
     #[test]
     fn writes_with_a_sync_after_every_second() {
-        let load = Rand {
-            rw: Direction::Write,
-            size: 1 << 20,
-            calls: 7,
-            sync_every: 2,
-            data_only: true,
-            ..Rand::default()
-        };
+        let load =
+            Rand { rw: Direction::Write, size: 1 << 20, calls: 7, fdatasync: 2, ..Rand::default() };
         let (target, outcome) = run(&load);
         assert_eq!(
             (target.count("write"), target.count("fdatasync"), target.count("read")),

@@ -14,30 +14,30 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use extol_block::AlignedBuf;
 
+use super::options::{block, bytes, positive};
 use super::outcome::{Op, Outcome};
 use super::phases::Phases;
 use super::{Limits, Phase, Workload};
 use crate::target::Target;
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Seq {
-    /// `size`: bytes per job.
+    /// Bytes per job.
+    #[arg(long, default_value = "256M", value_parser = bytes)]
     pub size: u64,
-    /// `bs`: bytes per call.
+    /// Bytes per call.
+    #[arg(long = "bs", value_name = "SIZE", default_value = "1M", value_parser = block)]
     pub block: usize,
-    /// `numjobs`: threads, each with a file of its own.
+    /// Threads, each with a file of its own.
+    #[arg(long = "numjobs", default_value_t = 1, value_parser = positive::<u32>)]
     pub jobs: u32,
-    /// `direct`.
+    /// Past the page cache of the kernel (O_DIRECT).
+    #[arg(long)]
     pub direct: bool,
-}
-
-impl Default for Seq {
-    fn default() -> Self {
-        Self { size: 256 << 20, block: 1 << 20, jobs: 1, direct: false }
-    }
 }
 
 /// Pages of memory, for direct I/O.

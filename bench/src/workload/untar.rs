@@ -14,9 +14,11 @@
 use std::io;
 use std::time::Duration;
 
+use clap::Args;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use super::options::positive;
 use super::outcome::{Op, Outcome};
 use super::phases::{LEAST, Part, Phases};
 use super::pool::pieces;
@@ -24,36 +26,29 @@ use super::{Limits, Workload, metadata::remove_tree};
 use crate::target::Target;
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Untar {
     /// Files of a tree.
+    #[arg(long, default_value_t = 5000, value_parser = positive::<u64>)]
     pub files: u64,
-    /// Trees, each by a thread of its own.
+    /// Trees, each written by a thread of its own.
+    #[arg(long, default_value_t = 1, value_parser = positive::<u32>)]
     pub threads: u32,
     /// fsync of each file before it is closed.
+    #[arg(long)]
     pub fsync: bool,
-    /// Sync the file system in the end, within the time that counts.
+    /// Sync the file system in the end; that counts.
+    #[arg(long)]
     pub sync: bool,
-    /// Remove the tree afterwards.
-    pub remove: bool,
-    /// Seed of names and sizes.
+    /// Do not remove the tree.
+    #[arg(long)]
+    pub keep: bool,
+    /// Seed of the tree.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// What a phase lasts at least, if the trees are removed.
+    #[arg(skip = LEAST)]
     pub least: Duration,
-}
-
-impl Default for Untar {
-    fn default() -> Self {
-        Self {
-            files: 5000,
-            threads: 1,
-            fsync: false,
-            sync: false,
-            remove: true,
-            seed: 1,
-            least: LEAST,
-        }
-    }
 }
 
 const RECORD: usize = 10 << 10;
@@ -113,7 +108,7 @@ impl Workload for Untar {
         if self.sync {
             s += ", a sync in the end";
         }
-        if self.remove {
+        if !self.keep {
             s += ", then rm -rf";
         }
         s
@@ -126,13 +121,13 @@ impl Workload for Untar {
             .collect();
         let mut phases = Phases::new(limits, self.threads);
         let mut laps = 0;
-        let least = if self.remove { self.least } else { Duration::ZERO };
+        let least = if self.keep { Duration::ZERO } else { self.least };
         phases.laps(least, &["untar", "rm -rf"], |phases| {
             laps += 1;
             let extract =
                 |part: &mut Part<'_>| self.extract(target, &trees[part.thread as usize], part);
             phases.run("untar", "files", None, extract)?;
-            if self.remove {
+            if !self.keep {
                 phases.run("rm -rf", "names", None, |part| {
                     remove_tree(target, &root(part.thread), part)
                 })?;
@@ -261,7 +256,7 @@ mod tests {
     #[test]
     fn synced_and_kept() {
         let target = Recorder::default();
-        let load = Untar { files: 10, fsync: true, sync: true, remove: false, ..Untar::default() };
+        let load = Untar { files: 10, fsync: true, sync: true, keep: true, ..Untar::default() };
         let outcome = load.run(&target, &Limits::default()).unwrap();
         assert_eq!((target.files(), target.count("fsync"), target.count("sync")), (10, 10, 1));
         assert_eq!(outcome.phases.len(), 1);

@@ -14,44 +14,38 @@
 
 use std::io;
 
+use clap::Args;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use super::options::positive;
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::pool::{Pool, pieces};
 use super::{Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
-/// Parameters, under filebench's names.
-#[derive(Clone, Debug)]
+/// Parameters.
+#[derive(Clone, Debug, Args)]
 pub struct VarMail {
-    /// `nthreads`.
+    /// Threads.
+    #[arg(long, default_value_t = 16, value_parser = positive::<u32>)]
     pub threads: u32,
-    /// `nfiles`.
+    /// Files.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(2..))]
     pub files: u64,
-    /// `meanfilesize`.
+    /// Mean size of a file in bytes.
+    #[arg(long, default_value_t = 16384)]
     pub mean_size: u64,
-    /// `meanappendsize`.
+    /// Largest append in bytes.
+    #[arg(long, default_value_t = 16384)]
     pub append_size: u64,
-    /// `iosize`: bytes per call when a file is written or read as a whole.
+    /// Bytes per call when a file is written or read as a whole.
+    #[arg(skip = 1_usize << 20)]
     pub io_size: usize,
-    /// Rounds of the loop per thread, if no time limit is given.
+    /// Rounds of the loop per thread, without --seconds.
+    #[arg(long, default_value_t = 500)]
     pub loops: u64,
-}
-
-impl Default for VarMail {
-    /// The personality's own.
-    fn default() -> Self {
-        Self {
-            threads: 16,
-            files: 1000,
-            mean_size: 16 << 10,
-            append_size: 16 << 10,
-            io_size: 1 << 20,
-            loops: 500,
-        }
-    }
 }
 
 /// Steps of one round.

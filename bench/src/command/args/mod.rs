@@ -1,24 +1,17 @@
 //! The command line and its manual. Each file has the arguments of a few related benchmarks.
 
+mod benchmarks;
 mod loads;
-mod operations;
-mod published;
-mod scale;
+mod place;
 mod served;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use loads::{
-    DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs, TargetArgs,
-    VarMailArgs,
-};
-pub use operations::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
-pub use published::{
-    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
-};
-pub use scale::ScaleArgs;
+pub use benchmarks::{BenchmarkArgs, BenchmarkCommand, ScaleArgs};
+pub use loads::LoadCommand;
+pub use place::{OutputArgs, PlaceArgs};
 pub use served::{MediumArgs, NoopArgs, UnmountArgs};
 
 /// Measures Extol beside kernel ext4, fuse2fs and other builds of itself.
@@ -54,49 +47,16 @@ pub struct ProgramArgs {
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Single calls on names and inodes, phase by phase.
-    Metadata(MetadataArgs),
-    /// Bulk data: written, made durable, read with empty caches.
-    Seq(SeqArgs),
-    /// Small reads and writes at random places.
-    Rand(RandArgs),
-    /// A tree of source code, written as a tar extractor does.
-    Untar(UntarArgs),
-    /// All targets beside their peers on one device, and whether they are met.
-    Speed(SpeedArgs),
-    /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs
-    /// FUSE).
+    #[command(flatten)]
+    Load(Box<LoadCommand>),
+    #[command(flatten)]
+    Benchmark(Box<BenchmarkCommand>),
     Medium(MediumArgs),
-    /// Serve a file system that does nothing.
     #[command(hide = true)]
     Noop(NoopArgs),
     /// Unmount for a server.
     #[command(hide = true)]
     Unmount(UnmountArgs),
-    /// Files of one size, as fs_mark makes them.
-    Fsmark(FsMarkArgs),
-    /// Clients of a file server, as dbench plays them.
-    Dbench(DbenchArgs),
-    /// Many small files, as PostMark makes them.
-    Postmark(PostMarkArgs),
-    /// A mail server that syncs, as filebench's varmail.
-    Varmail(VarMailArgs),
-    /// Logs that grow side by side by small synced pieces.
-    Logs(LogsArgs),
-    /// How long a small durable write takes, alone and beside a heavy writer.
-    FsyncLatency(FsyncLatencyArgs),
-    /// fsync batching: files per second by threads, policy and medium, beside the published table.
-    FsyncBatching(FsyncBatchingArgs),
-    /// Asynchronous checkpoint: a load that outruns the log, beside the published table.
-    AsyncCheckpoint(AsyncCheckpointArgs),
-    /// Merged checkpoints: syncs beside a throttled caller, beside the published figures.
-    CheckpointMerge(CheckpointMergeArgs),
-    /// Fast commits: with and without them beside the published table, and beside Linux.
-    FastCommit(FastCommitArgs),
-    /// Lazy inode tables: what zeroing them costs, beside the published table.
-    LazyInit(LazyInitArgs),
-    /// More and more files, a longer dirty log, a larger volume: what grows and what must not.
-    Scale(ScaleArgs),
 }
 
 #[cfg(test)]
@@ -105,6 +65,7 @@ mod tests {
     use std::ffi::OsString;
 
     use clap::CommandFactory as _;
+    use clap::builder::StyledStr;
     use extol_cli_common::{Failure, parse};
 
     fn words(line: &str) -> Vec<OsString> {
@@ -124,11 +85,11 @@ mod tests {
                 continue;
             }
             let help = command.render_long_help().to_string();
-            assert!(
-                help.contains("EXAMPLES:") && help.contains("EXIT STATUS:"),
-                "{}",
-                command.get_name()
-            );
+            let name = command.get_name();
+            assert!(help.contains("EXAMPLES:") && help.contains("EXIT STATUS:"), "{name}");
+            let (about, long) = (command.get_about(), command.get_long_about());
+            let length = |text: Option<&StyledStr>| text.expect(name).to_string().len();
+            assert!(length(long) > length(about), "{name} has no description");
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use extol_cli_common::manual;
 
-/// `extol-bench medium`.
+/// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs FUSE).
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -51,7 +51,7 @@ pub struct MediumArgs {
     pub dir: PathBuf,
 }
 
-/// `extol-bench noop`.
+/// Serve a file system that does nothing.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol-bench noop /mnt \
@@ -74,7 +74,7 @@ pub struct NoopArgs {
     pub dir: PathBuf,
 }
 
-/// `extol-bench unmount`.
+/// The part of a server's end that a child does.
 #[derive(Args, Debug)]
 pub struct UnmountArgs {
     /// Out of sight at once; it ends when its last file is closed.

@@ -2,8 +2,6 @@
 //! needs new blocks, so its metadata is in every transaction, and in ordered mode its data has to
 //! be on the disk before one is committed.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{FastCommit, Part, Steps, linux, linux_without, mounted, note_late, on_node};
@@ -43,7 +41,7 @@ impl FastCommit {
     ) -> Result<serde_json::Value> {
         let entries = entries();
         let load = FsyncLatency {
-            pause: Duration::from_millis(self.pause_ms),
+            pause: self.pause,
             // A quarter of the volume, so that there is room for the next one while the old one
             // goes.
             writer_size: self.conduct.volume.size / 4,

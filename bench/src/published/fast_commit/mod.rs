@@ -16,17 +16,22 @@ mod log;
 mod peers;
 mod table;
 
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
 use super::fsync_batching::Backend;
 use crate::contender::{Contender, Medium};
 use crate::report::{Cell, Report};
 use crate::spread::Spread;
 use crate::subject::SubjectKind;
-use crate::versus::{Conduct, Entry, Run, Step};
-use crate::workload::{Dbench, FsMark, VarMail, Workload};
+use crate::versus::{Benchmark, Conduct, Entry, Run, Step};
+use crate::workload::options::{millis, word};
+use crate::workload::{Dbench, FsMark, VarMail, Workload, positive, seconds};
 use crate::{BenchError, Result};
 
 /// A part of the benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Part {
     /// The published loads with and without fast commits.
     Table,
@@ -39,20 +44,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All, by name.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("table", Self::Table),
-        ("log", Self::Log),
-        ("peers", Self::Peers),
-        ("isolation", Self::Isolation),
-    ];
-
-    /// The part of a name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| *part)
-    }
-
     /// Media, if none are named. On memory only processor time is compared, and what an emulated
     /// NVMe takes is mostly the loop device's time: both are for comparing with Linux on the same
     /// device.
@@ -67,21 +58,41 @@ impl Part {
 }
 
 /// Parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct FastCommit {
     /// What to measure.
+    #[arg(long = "part", value_delimiter = ',', default_value = "table,log")]
     pub parts: Vec<Part>,
-    /// Media; empty: those that fit each part.
+    /// Media: emulated cloud, sata, raid, nvme, ramdisk; memory, image, or a block device (it is
+    /// overwritten) [default: for table cloud,sata,image; for peers image,memory,cloud,sata,nvme;
+    /// for isolation image,memory,cloud].
+    #[arg(
+        long = "profile",
+        value_name = "MEDIUM",
+        value_delimiter = ',',
+        value_parser = Medium::parse
+    )]
     pub media: Vec<Medium>,
     /// Where Extol runs in the table; elsewhere it runs as both.
+    #[arg(long = "target", value_name = "TARGET", default_value = "library")]
     pub backend: Backend,
-    /// Also a volume without the feature in the table.
+    /// Also compare with a volume without the feature in the table.
+    #[arg(long)]
     pub plain: bool,
-    /// Changes of each kind in the log's part.
+    /// Changes of each kind for log.
+    #[arg(long, default_value_t = 500, value_parser = positive::<u64>)]
     pub syncs: u64,
-    /// Pause between small fsyncs beside the heavy writer, in milliseconds.
-    pub pause_ms: u64,
-    /// Volume, rounds, time per run; the medium is set for each.
+    /// Milliseconds between small fsyncs for isolation.
+    #[arg(long, default_value = "3", value_parser = millis)]
+    pub pause: Duration,
+    /// Seconds per run.
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    pub seconds: Duration,
+    /// One round of one second: shows that it runs, measures little.
+    #[arg(long, conflicts_with = "seconds")]
+    pub quick: bool,
+    /// Volume and rounds; the medium is set for each.
+    #[arg(skip)]
     pub conduct: Conduct,
 }
 
@@ -198,12 +209,18 @@ impl Steps<'_> {
     }
 }
 
-impl FastCommit {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a volume cannot be made or mounted, or a load fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+impl Benchmark for FastCommit {
+    fn begin(&mut self, conduct: Conduct) -> Result<()> {
+        self.conduct = conduct;
+        self.conduct.limits.time = Some(self.seconds);
+        if self.quick {
+            self.conduct.rounds = 1;
+            self.conduct.limits.time = Some(Duration::from_secs(1));
+        }
+        Ok(())
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         if self.parts.is_empty() {
             return Err(BenchError("give at least one part: table, log, peers, isolation".into()));
         }
@@ -216,19 +233,21 @@ impl FastCommit {
         );
         let mut steps = Steps { done: 0, total: self.total()?, tell: progress };
         let mut results = serde_json::Map::new();
-        for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
+        for part in Part::value_variants().iter().filter(|part| self.parts.contains(part)) {
             let json = match part {
                 Part::Table => self.table(&mut report, &mut steps)?,
                 Part::Log => self.log(&mut report, &mut steps)?,
                 Part::Peers => self.peers(&mut report, &mut steps)?,
                 Part::Isolation => self.isolation(&mut report, &mut steps)?,
             };
-            results.insert((*name).to_owned(), json);
+            results.insert(word(part), json);
         }
         report.results = results.into();
         Ok(report)
     }
+}
 
+impl FastCommit {
     /// Runs of all parts.
     fn total(&self) -> Result<u64> {
         let rounds = u64::from(self.conduct.rounds);

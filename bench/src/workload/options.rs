@@ -1,0 +1,93 @@
+//! How parameters are read from the command line. The fields of a load are its options, so their
+//! defaults are written down once.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Command, ValueEnum};
+use extol::mkfs::parse_size;
+
+/// What an option of this kind has if it is not given.
+pub(crate) fn defaults<T: Args>() -> T {
+    let command = T::augment_args(Command::new("defaults"));
+    let matches = command.try_get_matches_from(["defaults"]);
+    matches.and_then(|m| T::from_arg_matches(&m)).expect("every option has a default")
+}
+
+/// A number of at least one.
+///
+/// # Errors
+/// If it is none.
+pub fn positive<T>(text: &str) -> Result<T, String>
+where
+    T: FromStr<Err: Display> + PartialOrd + From<u8>,
+{
+    let number: T = text.parse().map_err(|e: T::Err| e.to_string())?;
+    if number < T::from(1) { Err("at least 1 is needed".into()) } else { Ok(number) }
+}
+
+/// Bytes, as fio understands them: a number without a unit is no KiB.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse().or_else(|_| parse_size(text, None).map_err(|e| e.to_string()))?;
+    if bytes == 0 { Err("it must not be 0".into()) } else { Ok(bytes) }
+}
+
+/// Bytes of one call, at most 1 GiB.
+pub(crate) fn block(text: &str) -> Result<usize, String> {
+    let bytes = bytes(text)?;
+    if bytes > 1 << 30 { Err("at most 1G".into()) } else { Ok(bytes as usize) }
+}
+
+/// A size as mkfs understands it: a number without a unit is KiB.
+///
+/// # Errors
+/// If it is no size.
+pub fn size(text: &str) -> Result<u64, String> {
+    parse_size(text, None).map_err(|e| e.to_string())
+}
+
+/// Seconds, more than none.
+///
+/// # Errors
+/// If it is no such time.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds.filter(|s| !s.is_zero()).ok_or_else(|| "it must be a time above 0".into())
+}
+
+/// Milliseconds.
+pub(crate) fn millis(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_millis).map_err(|e: std::num::ParseIntError| e.to_string())
+}
+
+/// The smallest and the largest of something.
+pub(super) fn low_high(text: &str) -> Result<(u64, u64), String> {
+    let numbers = text.split_once(',').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    let ascending = numbers.filter(|(low, high)| low <= high);
+    ascending.ok_or_else(|| "give LOW,HIGH: the smallest and the largest file in bytes".into())
+}
+
+/// The word for a value on the command line.
+pub(crate) fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_without_a_unit() {
+        assert_eq!((bytes("4096"), bytes("1M"), block("64k")), (Ok(4096), Ok(1 << 20), Ok(65536)));
+        assert!(bytes("0").is_err() && bytes("x").is_err() && block("2G").is_err());
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert!(positive::<u32>("0").is_err() && positive::<u64>("-1").is_err());
+        assert_eq!(positive::<u32>("7"), Ok(7));
+        assert!(low_high("9,5").is_err() && low_high("5").is_err());
+        assert_eq!(low_high("5,9"), Ok((5, 9)));
+    }
+}
