@@ -157,7 +157,7 @@ impl<'a> Campaign<'a> {
             revokes: recording.journal.revoked_blocks,
             fast_commits: recording.journal.fast_commit.commits,
             checksummed: recording.journal.fast_commit.checksummed,
-            each: recording.journal.fast_commit.by_fua,
+            by_fua: recording.journal.fast_commit.by_fua,
             fallbacks: recording.journal.fast_commit.ineligible
                 + recording.journal.fast_commit.failed,
             ..Row::default()

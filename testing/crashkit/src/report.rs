@@ -67,7 +67,7 @@ pub struct Row {
     /// Of them, those with data checksums.
     pub checksummed: u64,
     /// And those without a flush.
-    pub each: u64,
+    pub by_fua: u64,
     /// Requests for durability that could not be one, and were full commits.
     pub fallbacks: u64,
     /// States that e2fsck was not asked about: fast commits of a durable transaction, not yet
@@ -101,7 +101,7 @@ impl Row {
         self.linux += other.linux;
         self.fast_commits += other.fast_commits;
         self.checksummed += other.checksummed;
-        self.each += other.each;
+        self.by_fua += other.by_fua;
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
         self.data_missing += other.data_missing;
@@ -194,7 +194,7 @@ impl Report {
                 row.revokes,
                 row.fast_commits,
                 row.checksummed,
-                row.each,
+                row.by_fua,
                 row.fallbacks,
                 row.cuts,
                 row.verified,
