@@ -91,7 +91,7 @@ fn fast_commits() {
         "no fast commits somewhere"
     );
     assert!(total.fallbacks > 0, "everything was a fast commit");
-    let each = |r: &Row| (r.variant == "fc-fua").then_some(r.each);
+    let each = |r: &Row| (r.variant == "fc-fua").then_some(r.by_fua);
     assert!(
         report.rows.iter().filter_map(each).sum::<u64>() > 50,
         "all with a flush\n{}",

@@ -1,7 +1,6 @@
 //! Data and records in one batch of writes: the order of writes, and crashes at any of them.
 
 use super::*;
-use crate::planted;
 use crate::recovery::{FastCommits, prepare};
 
 /// Where the data goes.

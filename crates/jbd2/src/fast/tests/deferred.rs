@@ -4,7 +4,6 @@
 use super::data_checksum::{DATA, crash_anywhere};
 use super::*;
 use crate::DeferredWrite;
-use crate::planted;
 
 impl Rig {
     /// File data is to be written in place, with a checksum.
