@@ -156,7 +156,7 @@ impl<'a> Campaign<'a> {
             checkpoints: recording.journal.checkpoints,
             revokes: recording.journal.revoked_blocks,
             fast_commits: recording.journal.fast_commit.commits,
-            one_trip: recording.journal.fast_commit.checksummed,
+            checksummed: recording.journal.fast_commit.checksummed,
             each: recording.journal.fast_commit.by_fua,
             fallbacks: recording.journal.fast_commit.ineligible
                 + recording.journal.fast_commit.failed,

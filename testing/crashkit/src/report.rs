@@ -65,7 +65,7 @@ pub struct Row {
     /// Fast commits of the load.
     pub fast_commits: u64,
     /// Of them, those with data checksums.
-    pub one_trip: u64,
+    pub checksummed: u64,
     /// And those without a flush.
     pub each: u64,
     /// Requests for durability that could not be one, and were full commits.
@@ -100,7 +100,7 @@ impl Row {
         self.e2fsck += other.e2fsck;
         self.linux += other.linux;
         self.fast_commits += other.fast_commits;
-        self.one_trip += other.one_trip;
+        self.checksummed += other.checksummed;
         self.each += other.each;
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
@@ -177,7 +177,7 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | in one trip | \
+            "| load | volume | operations | log filled | revokes | fast commits | checksummed | \
              without a flush | fallbacks | cuts | states | distinct | recoveries cut | their \
              states | e2fsck | Linux | windows | marks | failures | seconds |\n\
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -193,7 +193,7 @@ impl Report {
                 row.wraps_percent as f64 / 100.0,
                 row.revokes,
                 row.fast_commits,
-                row.one_trip,
+                row.checksummed,
                 row.each,
                 row.fallbacks,
                 row.cuts,

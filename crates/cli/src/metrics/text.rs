@@ -256,9 +256,9 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
     page.counter("fast_commit_blocks_total", "Blocks written to the fast-commit area.", f.blocks);
     page.counter("fast_commit_bytes_total", "Bytes of records in them.", f.bytes);
     page.counter(
-        "fast_commit_one_trip_total",
+        "fast_commit_checksummed_total",
         "Fast commits with file data that was not flushed before them.",
-        f.one_trip,
+        f.checksummed,
     );
     page.counter(
         "fast_commit_fua_total",

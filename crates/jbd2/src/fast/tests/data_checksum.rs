@@ -1,7 +1,6 @@
-//! Data and records in one trip: the order of writes, and crashes at any of them.
+//! Data and records with one flush: the order of writes, and crashes at any of them.
 
 use super::*;
-use crate::planted;
 use crate::recovery::{FastCommits, prepare};
 
 /// Where the data goes.
@@ -208,6 +207,7 @@ fn crashes() {
     }
 }
 
+#[cfg(feature = "planted-bugs")]
 #[test]
 fn planted() {
     use crate::planted::{Bug, set};

@@ -1,6 +1,6 @@
-//! Data and records in one trip: the worst that a crash can do is to keep the records and lose the
-//! data. Extol's recovery sees that. e2fsck and Linux do not look, and then files whose fsync had
-//! not returned show zeros, and never what their blocks held before.
+//! Data and records with one flush: the worst that a crash can do is to keep the records and lose
+//! the data. Extol's recovery sees that. e2fsck and Linux do not look, and then files whose fsync
+//! had not returned show zeros, and never what their blocks held before.
 
 use extol::Ext4;
 use extol_block::{BlockDevice as _, MemDevice};
@@ -31,8 +31,8 @@ fn run(variant: &Variant) -> (MemDevice, Vec<Event>) {
         file.write_at(&[DATA; LEN], 0).unwrap();
         file.sync_all().unwrap();
     }
-    let one_trip = fs.stats().journal.fast_commit.checksummed;
-    assert!(one_trip > FILES as u64 / 2, "{one_trip} in one trip");
+    let checksummed = fs.stats().journal.fast_commit.checksummed;
+    assert!(checksummed > FILES as u64 / 2, "{checksummed} with checksums");
     (base, tape.finish().0)
 }
 
@@ -242,7 +242,7 @@ fn logs_that_grow_side_by_side() {
     let stats = fs.stats().journal.fast_commit;
     assert!(
         stats.checksummed + 8 > stats.commits,
-        "{} of {} in one trip",
+        "{} of {} with checksums",
         stats.checksummed,
         stats.commits
     );
