@@ -50,10 +50,10 @@ fn logs_side_by_side() {
         let stats = fs.stats().journal.fast_commit;
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
         // Pieces of more than 64 KiB get no data checksum.
-        let two_trips = stats.commits - stats.checksummed;
+        let two_flushes = stats.commits - stats.checksummed;
         assert!(
-            size > 65536 || two_trips < 3 * logs,
-            "{what}: {two_trips} of {} in two trips",
+            size > 65536 || two_flushes < 3 * logs,
+            "{what}: {two_flushes} of {} with two flushes",
             stats.commits
         );
         fs.unmount().unwrap();

@@ -91,21 +91,6 @@ impl Default for Batching {
     }
 }
 
-/// What batching did.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BatchingStats {
-    /// `min_batch_time`, in microseconds.
-    pub min_us: u64,
-    /// `max_batch_time`, in microseconds.
-    pub max_us: u64,
-    /// Commits whose leader waited for others.
-    pub waits: u64,
-    /// Time of those waits, in nanoseconds.
-    pub wait_ns: u64,
-    /// Concurrent syncers.
-    pub syncers: u64,
-}
-
 /// What the leader of a commit sees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {

@@ -60,7 +60,7 @@ impl Journal {
         let drained_at = self.clock.now_ns();
         let locked = drained_at.saturating_sub(lock_began);
         c.locked_ns.add(locked);
-        c.distributions.locked.record(locked);
+        c.distributions.locked_ns.record(locked);
         c.running_ns.add(lock_began.saturating_sub(running.began_ns));
         c.handles.add(running.joined);
         c.blocks.add(closed.blocks.len() as u64);
@@ -102,7 +102,9 @@ impl Journal {
         let start = result.ok();
         match start {
             Some(start) if self.log.get().is_some() => {
-                c.superseded.add(self.checkpoint.committed(tid, start, blocks, &revokes));
+                c.checkpoint
+                    .superseded
+                    .add(self.checkpoint.committed(tid, start, blocks, &revokes));
             }
             Some(_) => {
                 // Written home directly.
@@ -119,7 +121,7 @@ impl Journal {
         }
         let mut state = self.state.lock();
         let ended_at = self.clock.now_ns();
-        c.distributions.commit.record(ended_at.saturating_sub(lock_began));
+        c.distributions.commit_ns.record(ended_at.saturating_sub(lock_began));
         let served = std::mem::take(&mut state.sync.serving);
         if served > 0 {
             c.distributions.batch_size.record(u64::from(served));
@@ -233,7 +235,7 @@ impl Journal {
             }
             let flushing = self.clock.now_ns().saturating_sub(flushing);
             c.flushing_ns.add(flushing);
-            c.distributions.flushing.record(flushing);
+            c.distributions.flushing_ns.record(flushing);
             // A flush that failed elsewhere may have taken our error with it.
             self.check_aborted()?;
             self.write_durably(log, |fua| log.write_record(&image, fua))?;
@@ -247,7 +249,7 @@ impl Journal {
         }
         let logging = self.clock.now_ns().saturating_sub(began);
         c.logging_ns.add(logging);
-        c.distributions.logging.record(logging);
+        c.distributions.logging_ns.record(logging);
         Ok(())
     }
 

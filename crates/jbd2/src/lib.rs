@@ -18,18 +18,17 @@
 //! | `types`, `planted`, `order` | ids and errors, planted bugs, the rule about open handles |
 //! | `format`, `log_map`, `home` | what is on the device |
 //! | `recovery`, `inspect` | reading a log |
-//! | `batching`, `space`, `counters`, `checkpoint/policy` | decisions and bookkeeping: no device |
+//! | `batching`, `space`, `stats`, `checkpoint/policy` | decisions and bookkeeping: no device |
 //! | `fast/{area, data_checksum, source, queue, async_requests}` | the same, for fast commits |
 //! | `cache`, `transaction`, `log` | blocks, what changes them, where they are logged |
 //! | `checkpoint/{list, rounds}`, `journal/{writes, state}` | the parts of a journal |
-//! | `journal`, `handle`, `stats` | the journal, an operation's part in it, its numbers |
+//! | `journal`, `handle` | the journal, an operation's part in it |
 //! | `fast`, `checkpoint`, `commit`, `services` | what it does |
 
 pub mod batching;
 mod cache;
 mod checkpoint;
 mod commit;
-mod counters;
 pub mod fast;
 pub mod format;
 mod handle;
@@ -50,11 +49,11 @@ mod transaction;
 mod types;
 
 pub use cache::{Buf, Seal};
-pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
+pub use checkpoint::policy::FreeThreshold;
 pub use handle::Handle;
 pub use journal::{DeferredWrite, Journal, JournalConfig};
 pub use log::{Erase, LogConfig};
 pub use log_map::LogMap;
 pub use services::Services;
-pub use stats::JournalStats;
+pub use stats::{AsyncCheckpointStats, BatchingStats, JournalDistributions, JournalStats};
 pub use types::{JournalError, Result, Tid};

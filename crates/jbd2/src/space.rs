@@ -98,8 +98,8 @@ impl LogSpace {
         debug_assert!(self.free <= self.len());
     }
 
-    /// Nothing in the log is needed any more: all of it is free, the tail joins the head. A log that
-    /// does not wrap goes back to its beginning.
+    /// Nothing in the log is needed any more: all of it is free, the tail joins the head. A log
+    /// that does not wrap goes back to its beginning.
     pub fn set_empty(&mut self) {
         if !self.wraps {
             self.head = self.first;

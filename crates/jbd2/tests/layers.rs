@@ -17,8 +17,8 @@ const LAYERS: &[&[&str]] = &[
     // Decisions and bookkeeping: no device, no thread.
     &["batching"],
     &["space"],
-    &["counters"],
     &["checkpoint/policy"],
+    &["stats"],
     &["fast/area"],
     &["fast/data_checksum"],
     &["fast/source"],
@@ -36,7 +36,6 @@ const LAYERS: &[&[&str]] = &[
     &["journal"],
     &["handle"],
     &["journal/wait", "journal/join"],
-    &["stats"],
     &["fast"],
     &["checkpoint"],
     &["commit"],

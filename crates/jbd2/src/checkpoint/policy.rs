@@ -52,28 +52,6 @@ impl FreeThreshold {
     }
 }
 
-/// What the asynchronous checkpoint did.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct AsyncCheckpointStats {
-    /// `async_checkpoint=`; none when off.
-    pub threshold: Option<FreeThreshold>,
-    /// Times that free log space fell under the threshold.
-    pub runs: u64,
-    /// Batches written home.
-    pub batches: u64,
-    /// Blocks written home.
-    pub blocks: u64,
-    /// Time that it worked, in nanoseconds.
-    pub busy_ns: u64,
-    /// Blocks that never went home because a newer version was committed first (whatever the
-    /// policy).
-    pub superseded: u64,
-    /// Times that a flush made for something else, usually a commit, made home writes durable.
-    pub shared_flushes: u64,
-    /// Times that the tail moved (whatever the policy).
-    pub tail_moves: u64,
-}
-
 /// Home writes wait this long for a flush that another thread makes.
 pub(crate) const SHARE_NS: u64 = 25_000_000;
 /// Once begun, a run frees this part of the log beyond the threshold; a round frees at most so

@@ -87,7 +87,7 @@ impl Journal {
         let Some(log) = self.log.get() else { return Ok(Progress::Idle(None)) };
         let began = self.clock.now_ns();
         if self.settle(&mut rounds) {
-            self.counters.async_shared_flushes.add(1);
+            self.counters.checkpoint.shared_flushes.add(1);
             self.move_tail(log, &mut rounds, &Committer::Any)?;
         }
         let mut dry = false;
@@ -136,7 +136,7 @@ impl Journal {
     }
 
     fn worked(&self, since_ns: u64) {
-        self.counters.async_busy_ns.add(self.clock.now_ns().saturating_sub(since_ns));
+        self.counters.checkpoint.busy_ns.add(self.clock.now_ns().saturating_sub(since_ns));
     }
 
     fn decide(&self, rounds: &Rounds, dry: bool) -> (Decision, bool) {
@@ -179,10 +179,10 @@ impl Journal {
             let written = self.write_home(rounds, batch, None)?;
             if written > 0 {
                 if !std::mem::replace(&mut rounds.running, true) {
-                    self.counters.async_runs.add(1);
+                    self.counters.checkpoint.runs.add(1);
                 }
-                self.counters.async_batches.add(1);
-                self.counters.async_blocks.add(written);
+                self.counters.checkpoint.batches.add(1);
+                self.counters.checkpoint.blocks.add(written);
                 return Ok(true);
             }
             // A newer version of each block was committed meanwhile.
@@ -365,10 +365,13 @@ impl Journal {
         self.can_join.notify_all();
         drop(state);
         drop(role);
-        self.counters.tail_moves.add(1);
+        self.counters.checkpoint.tail_moves.add(1);
         rounds.moved_ns = self.clock.now_ns();
         let took = rounds.moved_ns.saturating_sub(began);
-        self.counters.distributions.checkpoint.record(std::mem::take(&mut rounds.busy_ns) + took);
+        self.counters
+            .distributions
+            .checkpoint_ns
+            .record(std::mem::take(&mut rounds.busy_ns) + took);
         Ok(true)
     }
 }

@@ -102,7 +102,7 @@ impl Journal {
         let written = self.data_written();
         self.wait_fast(tid, key)?;
         self.flush_written(written)?;
-        self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
+        self.counters.distributions.sync_wait_ns.record(self.clock.now_ns().saturating_sub(began));
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Journal {
                 }
                 let now = self.clock.now_ns();
                 let took = now.saturating_sub(began);
-                self.counters.distributions.fast_commit.record(took);
+                self.counters.distributions.fast_commit_ns.record(took);
                 let waiting = state.fast.waiting;
                 state.fast.batcher.ended(now, took, batch.requests, waiting);
             }
@@ -383,7 +383,7 @@ impl Journal {
             .and_then(|()| call.deferred.map_or(Ok(()), |n| self.make_deferred_durable(n)));
         if result.is_ok() {
             let took = self.clock.now_ns().saturating_sub(call.began_ns);
-            self.counters.distributions.sync_wait.record(took);
+            self.counters.distributions.sync_wait_ns.record(took);
         }
         (call.done)(result);
     }

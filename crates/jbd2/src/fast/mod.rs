@@ -39,9 +39,8 @@ pub use fua::FuaPolicy;
 pub use lead::Job;
 pub use source::{Collected, FastSource, Notes, SyncKey};
 
-pub use crate::counters::MOST_REASONS;
 use crate::journal::Journal;
-pub use crate::stats::FastCommitStats;
+pub use crate::stats::{FastCommitStats, MOST_REASONS};
 use crate::types::{JournalError, Result};
 
 impl Journal {
@@ -70,12 +69,6 @@ impl Journal {
     #[must_use]
     pub fn tracks_changes(&self) -> bool {
         self.fast.tracks()
-    }
-
-    /// True if the log has an area for fast commits.
-    #[must_use]
-    pub fn has_fast_area(&self) -> bool {
-        self.state.lock().fast.area.is_some()
     }
 
     /// The block of the file system behind the fast-commit area, if that lies on the same device:

@@ -12,7 +12,7 @@ use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
 
 use super::data_checksum::DataChecksums;
-use crate::counters::FastCounters;
+use crate::stats::FastCounters;
 use crate::types::Tid;
 
 /// What a handle notes for the file system's side. The journal does not look into it.

@@ -119,12 +119,12 @@ impl Journal {
             let waited = now.saturating_sub(since);
             self.counters.space_waits.add(1);
             self.counters.space_wait_ns.add(waited);
-            self.counters.distributions.space_wait.record(waited);
+            self.counters.distributions.space_wait_ns.record(waited);
         }
         if waited > 0 {
             self.counters.wait_ns.add(waited);
         }
-        self.counters.distributions.handle_start.record(waited);
+        self.counters.distributions.handle_start_ns.record(waited);
         Ok(Some((tx, credits)))
     }
 

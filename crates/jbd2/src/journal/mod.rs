@@ -47,6 +47,7 @@ mod data;
 pub(crate) mod deferred;
 mod failure;
 mod join;
+mod report;
 pub(crate) mod state;
 pub(crate) mod wait;
 mod writes;
@@ -70,13 +71,13 @@ use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::list::CheckpointList;
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::rounds::Rounds;
-use crate::counters::Counters;
 use crate::fast::area::Area;
 use crate::fast::async_requests::AsyncRequests;
 use crate::fast::queue::Queue;
 use crate::fast::source::FastCommits;
 use crate::log::Log;
 use crate::space::LogSpace;
+use crate::stats::Counters;
 use crate::types::{JournalError, Result, Tid};
 
 /// Without a log, how many blocks one "transaction" may hold.

@@ -89,7 +89,7 @@ impl Journal {
         // The commit's flush covered the data, unless the transaction was durable before the data
         // was written.
         self.flush_written(written)?;
-        self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
+        self.counters.distributions.sync_wait_ns.record(self.clock.now_ns().saturating_sub(began));
         Ok(())
     }
 
@@ -199,8 +199,8 @@ impl Journal {
             }
             state.sync.batch_wait = extended.map(|wait| (kind, wait));
         }
-        self.counters.batch_waits.add(1);
-        self.counters.batch_wait_ns.add(self.clock.now_ns().saturating_sub(began));
+        self.counters.batching.waits.add(1);
+        self.counters.batching.wait_ns.add(self.clock.now_ns().saturating_sub(began));
         if !state.role.taken && state.tx.nothing_to_commit() {
             // All changes were taken back, so no commit will wake the waiters.
             self.wake_done(&state);

@@ -1,4 +1,4 @@
-//! Data and records in one batch of writes: the order of writes, and crashes at any of them.
+//! Data and records with one flush: the order of writes, and crashes at any of them.
 
 use super::*;
 use crate::recovery::{FastCommits, prepare};
@@ -207,6 +207,7 @@ fn crashes() {
     }
 }
 
+#[cfg(feature = "planted-bugs")]
 #[test]
 fn planted() {
     use crate::planted::{Bug, set};

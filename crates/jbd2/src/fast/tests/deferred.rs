@@ -255,6 +255,7 @@ fn crashes() {
     }
 }
 
+#[cfg(feature = "planted-bugs")]
 #[test]
 fn data_left_behind_is_found() {
     use crate::planted::{Bug, set};
@@ -264,6 +265,7 @@ fn data_left_behind_is_found() {
     assert!(found.is_err(), "{found:?}");
 }
 
+#[cfg(feature = "planted-bugs")]
 #[test]
 fn durable_writes_that_are_not_are_found() {
     use crate::planted::{Bug, set};
