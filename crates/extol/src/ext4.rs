@@ -255,7 +255,7 @@ impl FileSystem for Ext4 {
         let fs = &self.fs;
         fs.sb.refresh();
         let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
-        let overhead = if fs.runtime.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let overhead = if fs.runtime.minixdf.load() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
         let half = |at: usize| {
             uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b))

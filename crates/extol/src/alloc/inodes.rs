@@ -404,20 +404,4 @@ impl Allocator {
         }
         self.space.inodes_settled(total);
     }
-
-    /// True if the inode is marked as used on disk.
-    #[cfg(test)]
-    pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
-        if !self.geo.is_valid_inode(ino) {
-            return Ok(false);
-        }
-        let (nr, bit) = self.geo.group_of_inode(ino);
-        let group = self.group(nr)?;
-        let mut state = group.lock();
-        self.load_inodes(group, &mut state)?;
-        Ok(state
-            .inodes
-            .as_ref()
-            .is_some_and(|map| map.busy.test(bit) && !map.pending.contains_key(&bit)))
-    }
 }

@@ -34,7 +34,7 @@ pub struct LazyInitStats {
     /// Bytes that had to be zeroed.
     pub bytes_zeroed: u64,
     /// How long the step took that the pause is measured by, in nanoseconds; 0: none yet.
-    pub turn_ns_first: u64,
+    pub first_step_ns: u64,
     /// Until the next step, in milliseconds.
     pub next_due_ms: Option<u64>,
     /// Until all groups are done, about, in seconds.
@@ -217,7 +217,7 @@ impl LazyInit {
             groups_zeroed_now: inner.zeroed_now,
             skipped_by_read: inner.skipped,
             bytes_zeroed: inner.bytes,
-            turn_ns_first: inner.first_step,
+            first_step_ns: inner.first_step,
             next_due_ms: inner
                 .schedule
                 .filter(|_| waits)
