@@ -102,7 +102,7 @@ impl Ext4 {
         step
     }
 
-    /// What a path leads to, links followed, if that is known: see [`names::glance`].
+    /// What a path leads to, links followed, if that is known: see [`names::lookup_cached`].
     pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
         let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
