@@ -19,8 +19,8 @@
 //!
 //! Invariants
 //! - IT-1: a used inode is never zeroed. The boundary comes from the descriptor and is believed
-//!   only if the inode bitmap has no bit behind it ([`Allocator::begin_itable`]); it cannot move while
-//!   [`Unused`] lives, since `Allocator::claim_inode` skips the group.
+//!   only if the inode bitmap has no bit behind it ([`Allocator::begin_itable`]); it cannot move
+//!   while [`Unused`] lives, since `Allocator::claim_inode` skips the group.
 //! - IT-2: no creation waits for the zeroing of a group if another group has free inodes, and none
 //!   fails because of it (`Allocator::alloc_inode`).
 //! - IT-3: zeroing needs no handle and holds no lock, so a creation that waits with a handle open

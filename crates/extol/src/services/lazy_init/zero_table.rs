@@ -98,9 +98,9 @@ pub(super) fn zero_table(
 
 type Zeroed = extol_block::Result<std::result::Result<Work, Outcome>>;
 
-/// Makes the blocks read as zeros. A sparse image or a trimmed disk gives zeros already, and reading
-/// is cheaper there than writing. A few probes find most tables that are not zero; only one whose
-/// probes are all zero is read.
+/// Makes the blocks read as zeros. A sparse image or a trimmed disk gives zeros already, and
+/// reading is cheaper there than writing. A few probes find most tables that are not zero; only one
+/// whose probes are all zero is read.
 fn zero(
     fs: &MountedFs,
     start: BlockNr,
