@@ -102,7 +102,7 @@ impl Ext4 {
         step
     }
 
-    /// What a path leads to, links followed, if that is known: see [`names::glance`].
+    /// What a path leads to, links followed, if that is known: see [`names::lookup_cached`].
     pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
         let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
@@ -255,7 +255,7 @@ impl FileSystem for Ext4 {
         let fs = &self.fs;
         fs.sb.refresh();
         let blocks = fs.sb.read(|sb| sb.blocks_count);
-        let overhead = if fs.runtime.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let overhead = if fs.runtime.minixdf.load() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
         Ok(StatFs {
             block_size: fs.vol.geo.block_size.bytes(),

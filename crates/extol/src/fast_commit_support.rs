@@ -71,16 +71,15 @@ impl Obstacle {
     pub fn line(&self) -> String {
         match self {
             Self::NoFeature => {
-                "fast_commit: the volume does not have the feature; unmount it and run \
-                tune2fs -O fast_commit"
+                "fast_commit: the volume does not have the feature; unmount it and run tune2fs -O \
+                fast_commit"
                     .into()
             }
             Self::NoLog => "can't mount with fast_commit, fs mounted w/o journal".into(),
             Self::DataJournal => "data=journal disables fast commits".into(),
             Self::Short(blocks) => format!(
                 "fast_commit: a journal of {blocks} blocks has no room for fast commits; unmount, \
-                 run \
-                 tune2fs -O ^has_journal, then tune2fs -J size=16 -O has_journal,fast_commit"
+                 run tune2fs -O ^has_journal, then tune2fs -J size=16 -O has_journal,fast_commit"
             ),
         }
     }

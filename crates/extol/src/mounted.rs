@@ -221,8 +221,8 @@ impl MountedFs {
     pub fn may_use_reserve(&self, creds: Creds) -> bool {
         let live = &self.runtime;
         creds.uid == 0
-            || creds.uid == live.resuid()
-            || (live.resgid() != 0 && creds.gid == live.resgid())
+            || creds.uid == live.resuid.load()
+            || (live.resgid.load() != 0 && creds.gid == live.resgid.load())
     }
 
     /// What [`InodeState::reserve`] is to be for a change on behalf of `author`.

@@ -247,8 +247,7 @@ impl Allocator {
     }
 
     /// Frees blocks on disk; they are handed out again when this transaction is durable. 2 credits
-    /// per group touched ([`free_credits`](Self::free_credits)). Metadata blocks: `h.forget` them
-    /// first.
+    /// per group touched. Metadata blocks: `h.forget` them first.
     ///
     /// `Corrupt` if a block is outside the volume, fixed metadata, or free already.
     pub fn free(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<()> {

@@ -197,16 +197,13 @@ impl Allocator {
     fn claim_first(
         &self,
         h: &mut Handle,
-        groups: impl Iterator<Item = u32>,
+        mut groups: impl Iterator<Item = u32>,
         is_dir: bool,
         reuse: bool,
     ) -> Result<Option<Claim>> {
-        for nr in groups {
-            if let Some(claim) = self.claim_inode(h, GroupNr(nr), is_dir, reuse)? {
-                return Ok(Some(claim));
-            }
-        }
-        Ok(None)
+        groups
+            .find_map(|nr| self.claim_inode(h, GroupNr(nr), is_dir, reuse).transpose())
+            .transpose()
     }
 
     /// An inode of this group. `None`: it has none, or cannot be used.
@@ -249,11 +246,7 @@ impl Allocator {
         let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
         let sum = h
             .modify(buf, |bytes| {
-                if bitmap::test(bytes, bit) {
-                    return None;
-                }
-                bitmap::set(bytes, bit);
-                Some(bitmap::inode_bitmap_csum(&self.geo, bytes))
+                bitmap::set(bytes, bit).then(|| bitmap::inode_bitmap_csum(&self.geo, bytes))
             })
             .map_err(error::journal)?;
         let Some(sum) = sum else {
@@ -332,20 +325,13 @@ impl Allocator {
         self.load_inodes(group, &mut state)?;
         let mut desc = *state.desc()?;
         let Some(map) = state.inodes.as_mut() else { return Err(bad("inode bitmap is gone")) };
-        if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {
-            return Err(bad("freeing an inode that is free"));
-        }
-        if !map.busy.test(bit) {
+        if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) || !map.busy.test(bit) {
             return Err(bad("freeing an inode that is free"));
         }
         let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
         let sum = h
             .modify(buf, |bytes| {
-                if !bitmap::test(bytes, bit) {
-                    return None;
-                }
-                bitmap::clear(bytes, bit);
-                Some(bitmap::inode_bitmap_csum(&self.geo, bytes))
+                bitmap::clear(bytes, bit).then(|| bitmap::inode_bitmap_csum(&self.geo, bytes))
             })
             .map_err(error::journal)?;
         let Some(sum) = sum else { return Err(bad("freeing an inode that is free")) };
@@ -403,21 +389,5 @@ impl Allocator {
             }
         }
         self.space.inodes_settled(total);
-    }
-
-    /// True if the inode is marked as used on disk.
-    #[cfg(test)]
-    pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
-        if !self.geo.is_valid_inode(ino) {
-            return Ok(false);
-        }
-        let (nr, bit) = self.geo.group_of_inode(ino);
-        let group = self.group(nr)?;
-        let mut state = group.lock();
-        self.load_inodes(group, &mut state)?;
-        Ok(state
-            .inodes
-            .as_ref()
-            .is_some_and(|map| map.busy.test(bit) && !map.pending.contains_key(&bit)))
     }
 }

@@ -206,13 +206,6 @@ impl Allocator {
         }
     }
 
-    #[cfg(test)]
-    /// Credits for [`free`](Self::free) of a run.
-    pub fn free_credits(&self, run: Run) -> u32 {
-        let groups = bits::split(&self.geo, run.start, u64::from(run.len)).count();
-        u32::try_from(groups).unwrap_or(u32::MAX).saturating_mul(2)
-    }
-
     /// Reserves `n` blocks, or fails with `NoSpace`. `root_ok`: the blocks kept for root count too.
     pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
         self.space.reserve(n, root_ok)

@@ -62,9 +62,13 @@ fn flush_part(
         }
         let run = pages.len() as u32;
         let source = Source::Pages(&pages);
-        let write = if journalled { write_journalled } else { write_blocks };
         let held = reserved.iter().filter(|r| **r).count() as u64;
-        let (result, used) = write(fs, st, lblk, run, &source, held, purpose);
+        let (result, used) = if journalled {
+            let mut used = 0;
+            (write_journalled(fs, st, lblk, run, &source, held, &mut used), used)
+        } else {
+            write_blocks(fs, st, lblk, run, &source, held, purpose)
+        };
         match result {
             Ok(()) => {
                 fs.vol.alloc.unreserve(held.saturating_sub(used));

@@ -35,7 +35,7 @@ pub(crate) fn write(
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
-    if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes() {
+    if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes.load() {
         // Pages that cannot be written back (a damaged map) must not pile up.
         flush::flush(fs, st)?;
     }
@@ -78,7 +78,7 @@ pub(crate) fn write(
         result?;
     }
     note_change(fs, cell, st);
-    if fs.dirty.bytes() > fs.runtime.dirty_bytes() || fs.runtime.nodelalloc() {
+    if fs.dirty.bytes() > fs.runtime.dirty_bytes.load() || fs.runtime.nodelalloc.load() {
         flush::flush(fs, st)?;
     }
     writeback::wake_if_needed(fs);

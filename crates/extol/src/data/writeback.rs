@@ -39,14 +39,14 @@ const MANY: usize = 64;
 
 /// More than `eighths` of the limit on dirty bytes or inodes is reached.
 fn exceeds(fs: &MountedFs, eighths: usize) -> bool {
-    fs.dirty.bytes() > fs.runtime.dirty_bytes() / 8 * eighths
+    fs.dirty.bytes() > fs.runtime.dirty_bytes.load() / 8 * eighths
         || fs.dirty.len() > fs.table.capacity() / 8 * eighths
 }
 
 /// After a write: wakes the service if many files make much dirty.
 pub(crate) fn wake_if_needed(fs: &MountedFs) {
     let dirty = &fs.dirty;
-    let much = dirty.bytes() > fs.runtime.dirty_bytes() / 8 * 6;
+    let much = dirty.bytes() > fs.runtime.dirty_bytes.load() / 8 * 6;
     if much && fs.threads && !dirty.woken.load(Ordering::Relaxed) && dirty.len() >= MANY {
         dirty.woken.store(true, Ordering::Relaxed);
         dirty.service.wake();

@@ -248,7 +248,8 @@ fn write(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> R
 
 fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> Result<()> {
     blocks::modify(h, shape, buf, BlockKind::Index(DxKind::Node), |bytes| {
-        htree::init_node(bytes);
+        // The one unused entry that hides it.
+        dirent::init_area(bytes);
         node.encode_into(bytes);
     })
 }

@@ -100,7 +100,7 @@ impl MountedFs {
         state.first.lock().get_or_insert_with(|| text.to_owned());
         if self.writes_nothing() {
             self.ask_for_the_end();
-        } else if self.runtime.errors() != ErrorPolicy::Continue {
+        } else if self.runtime.errors.load() != ErrorPolicy::Continue {
             // What the failed operation changed before it met the error must not become durable.
             // (A thread that finds the volume read-only must find the journal aborted, too: ES-5.)
             let _ = state.cause.set((record.code, record.ino, record.block));
@@ -144,7 +144,7 @@ impl MountedFs {
     }
 
     fn ask_for_the_end(&self) {
-        if self.runtime.errors() == ErrorPolicy::Panic {
+        if self.runtime.errors.load() == ErrorPolicy::Panic {
             self.error_state.panic_wanted.store(true, Ordering::Release);
         }
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
+use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
 use super::Ext4;
@@ -120,14 +120,6 @@ impl Ext4 {
         Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
     }
 
-    /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
-    /// of `n` times what the first group takes, `None` (`noinit_itable`) stops; nothing is being
-    /// zeroed any more then when this returns.
-    pub fn set_init_itable(&self, multiplier: Option<u32>) {
-        self.fs.lazy_init.set(multiplier);
-        self.fs.options.lock().background.init_itable = multiplier;
-    }
-
     /// True if an error asked for the end of the process (`errors=panic`).
     #[must_use]
     pub fn panic_wanted(&self) -> bool {
@@ -139,35 +131,6 @@ impl Ext4 {
     #[must_use]
     pub fn first_error(&self) -> Option<String> {
         self.fs.error_state.first()
-    }
-
-    /// Answers whole-volume requests together from now on, by one thread, or lets each caller do
-    /// its own (`checkpoint=merge|nomerge`). Requests that wait are answered first.
-    ///
-    /// # Errors
-    /// If the thread cannot be started, or the volume is closed; everything stays as it was.
-    pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
-        match &*self.threads.lock() {
-            Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
-            Some(_) => {}
-            None => return Err(std::io::Error::other("the volume is closed")),
-        }
-        self.fs.options.lock().checkpoint.merge = on;
-        Ok(())
-    }
-
-    /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of
-    /// one that runs.
-    pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
-        self.fs.maintenance.priority().set(priority);
-        self.fs.options.lock().checkpoint.ioprio = priority;
-    }
-
-    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of
-    /// those that run.
-    pub fn set_journal_ioprio(&self, priority: IoPriority) {
-        self.fs.vol.journal.io_priority().set(priority);
-        self.fs.options.lock().journal.ioprio = priority;
     }
 }
 

@@ -211,8 +211,7 @@ impl Claim {
         }
         Err(ClaimError::Lost(format!(
             "the volume was claimed by another host while this one stood still (MMP: {}, {}): \
-             nothing more is \
-             written here; unmount it",
+             nothing more is written here; unmount it",
             name(&now.nodename),
             name(&now.bdevname)
         )))

@@ -84,8 +84,7 @@ impl Observed {
         if !was_clean && check > MAX_CHECK {
             return refuse(format!(
                 "the volume may be in use on another host (MMP), and its interval of {check} s is \
-                 impossible (at \
-                 most {MAX_CHECK}); if no host has it: tune2fs -f -E clear_mmp"
+                 impossible (at most {MAX_CHECK}); if no host has it: tune2fs -f -E clear_mmp"
             ));
         }
         let (interval, check) = (interval.min(MAX_CHECK), check.min(MAX_CHECK));

@@ -126,8 +126,7 @@ impl Watch {
 fn other_writer(what: &str) -> String {
     format!(
         "another program or system writes to this volume ({what}): nothing more is written here; \
-         unmount \
-         it everywhere and run e2fsck"
+         unmount it everywhere and run e2fsck"
     )
 }
 

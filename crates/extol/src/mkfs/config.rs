@@ -294,8 +294,7 @@ fn inodes(
     if inodes * u64::from(inode_size) >= bytes {
         return refuse(format!(
             "{inodes} inodes of {inode_size} bytes do not fit into {blocks} blocks: raise the \
-             bytes per inode (-i) \
-             or lower the number of inodes (-N)"
+             bytes per inode (-i) or lower the number of inodes (-N)"
         ));
     }
     Ok(inodes)

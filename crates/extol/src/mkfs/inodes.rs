@@ -13,9 +13,6 @@ use extol_ondisk::{
     Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, Time, dirent, orphan_file,
 };
 
-pub(super) const ROOT: InodeNr = InodeNr(2);
-pub(super) const RESIZE: InodeNr = InodeNr(7);
-pub(super) const JOURNAL: InodeNr = InodeNr(8);
 pub(super) const LOST_AND_FOUND: InodeNr = InodeNr(11);
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr(12);
 
@@ -91,7 +88,7 @@ impl Builder<'_> {
     /// The reserved inodes: in use, but empty. The bad-blocks inode has times.
     pub(super) fn reserved(&mut self) {
         for ino in (1..self.geo.first_ino.0).map(InodeNr) {
-            if [ROOT, RESIZE, JOURNAL].contains(&ino) {
+            if [InodeNr::ROOT, InodeNr::RESIZE, InodeNr::JOURNAL].contains(&ino) {
                 continue;
             }
             let mut inode = Inode::new_empty(self.geo);
@@ -105,15 +102,15 @@ impl Builder<'_> {
 
     /// The root directory with lost+found in it, and that.
     pub(super) fn directories(&mut self, (uid, gid): (u32, u32)) -> Result<()> {
-        let map = self.file(ROOT, 0o040_755, 3, 0, 1)?;
+        let map = self.file(InodeNr::ROOT, 0o040_755, 3, 0, 1)?;
         if let Some((_, root)) = self.inodes.last_mut() {
             (root.uid, root.gid) = (uid, gid);
         }
         let kind = self.directory_type();
         let at = map.block(0).unwrap_or_default();
         let mut added = Ok(false);
-        let block = self.directory_block(ROOT, at, |area| {
-            dirent::init_dots(area, ROOT, ROOT, kind);
+        let block = self.directory_block(InodeNr::ROOT, at, |area| {
+            dirent::init_dots(area, InodeNr::ROOT, InodeNr::ROOT, kind);
             added = dirent::add(area, b"lost+found", LOST_AND_FOUND, kind);
         });
         debug_assert_eq!(added, Ok(true), "a new directory block has room");
@@ -124,7 +121,7 @@ impl Builder<'_> {
         for nr in 0..len {
             let at = map.block(nr).unwrap_or_default();
             let block = self.directory_block(LOST_AND_FOUND, at, |area| match nr {
-                0 => dirent::init_dots(area, LOST_AND_FOUND, ROOT, kind),
+                0 => dirent::init_dots(area, LOST_AND_FOUND, InodeNr::ROOT, kind),
                 _ => dirent::init_area(area),
             });
             self.blocks.push(block);
@@ -140,7 +137,7 @@ impl Builder<'_> {
         if !geo.compat.contains(Compat::RESIZE_INODE) {
             let mut inode = Inode::new_empty(geo);
             inode.extra_isize = 0;
-            self.inodes.push((RESIZE, inode));
+            self.inodes.push((InodeNr::RESIZE, inode));
             return Ok(());
         }
         let wide = || MkfsError::Refused("reserved descriptors lie beyond 2^32 blocks".into());
@@ -180,20 +177,20 @@ impl Builder<'_> {
         let n = per_block as u64;
         inode.size = (n * n + n + 12) * geo.block_len() as u64;
         inode.blocks = count * (geo.block_len() as u64 / 512);
-        self.inodes.push((RESIZE, inode));
+        self.inodes.push((InodeNr::RESIZE, inode));
         Ok(())
     }
 
     /// The journal inode, `len` blocks from `goal` on. Its contents are the caller's matter.
     pub(super) fn journal(&mut self, goal: u64, len: u64) -> Result<FileMap> {
-        self.file(JOURNAL, 0o100_600, 1, goal, len)
+        self.file(InodeNr::JOURNAL, 0o100_600, 1, goal, len)
     }
 
     /// An empty journal inode, where there is no internal journal.
     pub(super) fn no_journal(&mut self) {
         let mut inode = Inode::new_empty(self.geo);
         inode.extra_isize = 0;
-        self.inodes.push((JOURNAL, inode));
+        self.inodes.push((InodeNr::JOURNAL, inode));
     }
 
     /// The orphan file, all entries free.

@@ -193,7 +193,7 @@ impl Plan {
         let Builder { inodes, blocks, .. } = build;
         if let Some(journal) = &journal {
             back_up_journal_map(&mut sb, &inodes);
-            sb.journal_inum = inodes::JOURNAL.0;
+            sb.journal_inum = InodeNr::JOURNAL.0;
             sb.overhead_clusters = journal.size.total();
         }
         let overhead = fixed + geo.first_data_block;
@@ -242,7 +242,7 @@ impl Plan {
         let taken = self.space.count_in(self.group_blocks(group));
         let used = self.used_inodes(group);
         let home = |ino: &InodeNr| geo.group_of_inode(*ino).0 == group;
-        let dirs = [inodes::ROOT, inodes::LOST_AND_FOUND].iter().filter(|i| home(i)).count();
+        let dirs = [InodeNr::ROOT, inodes::LOST_AND_FOUND].iter().filter(|i| home(i)).count();
         let mut flags = GroupFlags::empty();
         let mut itable_unused = 0;
         if geo.has_gdt_csum() {
@@ -293,7 +293,7 @@ fn middle(space: &Space, geo: &Geometry) -> u64 {
 
 /// Keeps a copy of the journal inode's map and size in the superblock, for the checker.
 fn back_up_journal_map(sb: &mut Superblock, inodes: &[(InodeNr, Inode)]) {
-    let Some((_, inode)) = inodes.iter().find(|(ino, _)| *ino == inodes::JOURNAL) else { return };
+    let Some((_, inode)) = inodes.iter().find(|(ino, _)| *ino == InodeNr::JOURNAL) else { return };
     for (word, bytes) in sb.jnl_blocks.iter_mut().zip(inode.i_block.as_chunks::<4>().0) {
         *word = u32::from_le_bytes(*bytes);
     }

@@ -166,7 +166,7 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     // a new link stores all of it. The kernel writes back the times of every file that it has just
     // unlinked: not worth a transaction.
     let unnamed = st.node.raw.links == 0;
-    if only_times && !st.is_dir() && (unnamed || fs.runtime.lazytime()) {
+    if only_times && !st.is_dir() && (unnamed || fs.runtime.lazytime.load()) {
         set_times(fs, st, set, now);
         if !unnamed {
             st.lazy_times = true;

@@ -218,7 +218,7 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     let mut raw = Inode::new_empty(&fs.vol.geo);
     raw.uid = owner.uid;
     raw.gid = owner.gid;
-    if parent.mode & 0o2000 != 0 || fs.runtime.grpid() {
+    if parent.mode & 0o2000 != 0 || fs.runtime.grpid.load() {
         raw.gid = parent.gid;
         if is_dir && parent.mode & 0o2000 != 0 {
             perm |= 0o2000;

@@ -59,10 +59,10 @@ pub(super) fn check_regular(st: &InodeState) -> Result<()> {
 /// True if a read should change the access time.
 pub(crate) fn wants_atime(fs: &MountedFs, st: &InodeState) -> bool {
     let raw = &st.node.raw;
-    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.runtime.nodiratime()) {
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.runtime.nodiratime.load()) {
         return false;
     }
-    match fs.runtime.atime() {
+    match fs.runtime.atime.load() {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {
@@ -123,7 +123,7 @@ fn write_with<T>(
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
-        if !fs.runtime.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
+        if !fs.runtime.sync.load() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(written);
         }
         written

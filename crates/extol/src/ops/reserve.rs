@@ -15,11 +15,7 @@ impl<'a> Reservation<'a> {
     /// there is no other reservation, as many as there are: the operation then fails only if it
     /// really needs more.
     pub fn make(fs: &'a MountedFs, blocks: u64) -> Result<Self> {
-        if fs.vol.alloc.reserve(blocks, true).is_ok() {
-            return Ok(Self { fs, blocks });
-        }
-        fs.settle_space();
-        if fs.vol.alloc.reserve(blocks, true).is_ok() {
+        if fs.reserve(blocks).is_ok() {
             return Ok(Self { fs, blocks });
         }
         let counters = fs.vol.alloc.counters();

@@ -29,9 +29,10 @@ pub enum DataMode {
 }
 
 /// `errors=`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ErrorPolicy {
     /// Record the error in the superblock and go on.
+    #[default]
     Continue,
     /// Stop writing.
     RemountRo,

@@ -174,8 +174,8 @@ fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult
     fs.fixed.read_only.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     orphans::finish(fs)?;
-    let park = fast_commit::placeholder_dir(fs).unwrap_or_default();
-    fs.tracker.set_placeholder_dir(park);
+    let placeholder = fast_commit::placeholder_dir(fs).unwrap_or_default();
+    fs.tracker.set_placeholder_dir(placeholder);
     if fs.threads {
         start_writers(fs, threads, plan.options.checkpoint.merge)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;

@@ -180,11 +180,11 @@ fn l8_set_while_in_use() {
     assert_eq!(fs.init_itables_step(), Ok(Some(0)));
     let first = fs.stats().lazy_init;
     assert!(first.first_step_ns > 0 && first.estimated_end_s.is_some(), "{first:?}");
-    fs.set_init_itable(None);
+    fs.remount("noinit_itable").unwrap();
     let off = fs.stats().lazy_init;
     assert_eq!((off.state.as_str(), off.enabled, off.groups_done), ("off", false, 1));
     assert_eq!(fs.init_itables_step(), Ok(None));
-    fs.set_init_itable(Some(5));
+    fs.remount("init_itable=5").unwrap();
     let on = fs.stats().lazy_init;
     assert_eq!(
         (on.state.as_str(), on.multiplier, on.first_step_ns),

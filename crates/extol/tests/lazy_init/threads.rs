@@ -269,23 +269,23 @@ fn l8_off_and_on_while_it_runs() {
     let waiting = fs.stats().lazy_init;
     assert_eq!((waiting.state.as_str(), threads()), ("waiting", 1), "{waiting:?}");
     assert!(waiting.next_due_ms.is_some_and(|ms| ms > 1000), "{waiting:?}");
-    fs.set_init_itable(None);
+    fs.remount("noinit_itable").unwrap();
     assert_eq!(fs.stats().lazy_init.state, "off");
     wait_for("the thread ends", || threads() == 0);
     device.close_gate();
     let came = device.came();
-    fs.set_init_itable(Some(0));
+    fs.remount("init_itable=0").unwrap();
     wait_for("a step", || device.came() > came);
     // Off in the middle of a step: it ends first, and nothing follows.
     std::thread::scope(|scope| {
-        let off = scope.spawn(|| fs.set_init_itable(None));
+        let off = scope.spawn(|| fs.remount("noinit_itable"));
         device.open_gate();
-        off.join().unwrap();
+        off.join().unwrap().unwrap();
     });
     let came = device.came();
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!((device.came(), fs.stats().lazy_init.state.as_str()), (came, "off"));
-    fs.set_init_itable(Some(0));
+    fs.remount("init_itable=0").unwrap();
     wait_for("the rest", || fs.stats().lazy_init.state == "done");
     fs.unmount().unwrap();
     drop(fs);

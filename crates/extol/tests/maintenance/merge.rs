@@ -136,7 +136,7 @@ fn an_unmount_answers_waiting_requests() {
     unmount.join().unwrap().unwrap();
     let merge = fs.stats().checkpoint_merge;
     assert_eq!((merge.queued, merge.total, merge.enabled), (0, 20, false));
-    assert!(fs.set_checkpoint_merge(true).is_err(), "a closed volume starts nothing");
+    assert!(fs.remount("checkpoint=merge").is_err(), "a closed volume starts nothing");
     assert_files(&Arc::new(dev.recording().current()), 0..20, true);
 }
 
@@ -157,7 +157,7 @@ fn on_and_off_under_load() {
     let mut on = true;
     while callers.iter().any(|caller| !caller.is_finished()) {
         on = !on;
-        fs.set_checkpoint_merge(on).unwrap();
+        fs.remount(if on { "checkpoint=merge" } else { "checkpoint=nomerge" }).unwrap();
         assert_eq!(fs.stats().checkpoint_merge.enabled, on);
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
@@ -181,7 +181,7 @@ fn directly() {
         assert_durable(&dev, 0..5, false);
         let merge = fs.stats().checkpoint_merge;
         assert_eq!((merge.enabled, merge.issued, merge.total), (false, 0, 0));
-        fs.set_checkpoint_merge(true).unwrap();
+        fs.remount("checkpoint=merge").unwrap();
         assert_eq!(fs.stats().checkpoint_merge.enabled, threads);
         caller(&fs, 5).join().unwrap().unwrap();
         assert_eq!(fs.stats().checkpoint_merge.total, u64::from(threads));
@@ -215,14 +215,13 @@ fn the_threads_have_their_priorities() {
     };
     has("extol-ckpt", "be,6");
     has("extol-commit", "be,1");
-    fs.set_checkpoint_ioprio(IoPriority::IDLE);
-    fs.set_journal_ioprio(IoPriority::best_effort(5).unwrap());
+    fs.remount("ckpt_thread_ioprio=idle,journal_ioprio=5").unwrap();
     has("extol-ckpt", "idle");
     has("extol-commit", "be,5");
     // Also a thread that starts later.
-    fs.set_checkpoint_merge(false).unwrap();
+    fs.remount("checkpoint=nomerge").unwrap();
     wait_for("gone", || !priorities("extol-ckpt").iter().any(|p| p == "idle"));
-    fs.set_checkpoint_merge(true).unwrap();
+    fs.remount("checkpoint=merge").unwrap();
     has("extol-ckpt", "idle");
     fs.unmount().unwrap();
 }

@@ -35,34 +35,21 @@ fn put_entry(
     }
 }
 
-/// First entry with room for a name of this length, behind its own name or instead of it.
-fn find_room(area: &[u8], name_len: usize) -> Result<Option<Entry<'_>>> {
-    let need = entry_len(name_len);
-    for entry in iter(area) {
-        let entry = entry?;
-        if entry.rec_len - entry.used_len() >= need {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
-}
-
-/// True if a name of this length can be added.
-///
-/// # Errors
-/// A broken chain.
-pub fn has_room(area: &[u8], name_len: usize) -> Result<bool> {
-    Ok(find_room(area, name_len)?.is_some())
-}
-
 /// Adds an entry where it fits first; false if there is no room. The caller knows that the name is
 /// new.
 ///
 /// # Errors
 /// A broken chain; the area is unchanged.
 pub fn add(area: &mut [u8], name: &[u8], ino: InodeNr, kind: Option<FileType>) -> Result<bool> {
-    let Some(at) = find_room(area, name.len())?.map(|entry| entry.offset) else { return Ok(false) };
-    add_at(area, at, name, ino, kind)
+    let need = entry_len(name.len());
+    let full = |entry: &Entry<'_>| entry.rec_len - entry.used_len() < need;
+    match iter(area).find(|entry| !entry.as_ref().is_ok_and(full)) {
+        Some(entry) => {
+            let at = entry?.offset;
+            add_at(area, at, name, ino, kind)
+        }
+        None => Ok(false),
+    }
 }
 
 /// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no
@@ -115,25 +102,16 @@ pub fn remove_at(
 /// # Errors
 /// A broken chain; the area is unchanged.
 pub fn remove(area: &mut [u8], name: &[u8]) -> Result<Option<InodeNr>> {
-    let mut before: Option<(usize, usize)> = None;
-    let mut hit = None;
+    let mut before = None;
     for entry in iter(area) {
         let entry = entry?;
         if entry.is_used() && entry.name == name {
-            hit = Some((entry.offset, entry.rec_len, entry.ino));
-            break;
+            let at = entry.offset;
+            return Ok(remove_at(area, before, at, name));
         }
-        before = Some((entry.offset, entry.rec_len));
+        before = Some(entry.offset);
     }
-    let Some((offset, rec_len, ino)) = hit else { return Ok(None) };
-    if let Some(bytes) = area.get_mut(offset..offset + rec_len) {
-        bytes.fill(0);
-    }
-    match before {
-        Some((at, len)) => put_rec_len(area, at, len + rec_len),
-        None => put_rec_len(area, offset, rec_len),
-    }
-    Ok(Some(ino))
+    Ok(None)
 }
 
 /// Makes an entry name another inode and returns the old one; `None` if there is no such name.

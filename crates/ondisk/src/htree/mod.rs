@@ -159,26 +159,13 @@ impl DxBlock {
         put16(block, at + 2, self.entries.len() as u16);
     }
 
-    /// Index of the entry whose range holds a hash.
-    #[must_use]
-    pub fn search(&self, hash: u32) -> usize {
-        self.entries.partition_point(|e| e.hash <= hash).max(1) - 1
-    }
-
-    /// True if there is no room for another entry.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.entries.len() >= usize::from(self.limit)
-    }
-
     /// Inserts an entry behind index `after`.
     ///
     /// # Errors
     /// No room, or no such index.
     pub fn insert(&mut self, after: usize, hash: u32, block: u32) -> Result<()> {
-        if self.is_full() || after >= self.entries.len() {
-            return Err(OnDiskError::bad("hashed directory block has no such place"));
-        }
+        let full = self.entries.len() >= usize::from(self.limit);
+        ensure(!full && after < self.entries.len(), "hashed directory block has no such place")?;
         self.entries.insert(after + 1, DxEntry { hash, block });
         Ok(())
     }
@@ -206,12 +193,6 @@ pub fn put_info(block: &mut [u8], info: DxInfo) {
     put8(block, INFO_AT + 5, 8);
     put8(block, INFO_AT + 6, info.levels);
     put8(block, INFO_AT + 7, 0);
-}
-
-/// Makes `block` an empty-looking node: the fake entry that hides it. Entries follow by
-/// [`DxBlock::encode_into`].
-pub fn init_node(block: &mut [u8]) {
-    dirent::init_area(block);
 }
 
 /// Where the tail of an index block lies and how many bytes of it the checksum covers.

@@ -157,7 +157,8 @@ impl Rig {
     }
 
     fn free(&self, run: Run) -> Result<()> {
-        let mut h = self.journal.start(self.alloc.free_credits(run).min(64)).unwrap();
+        let groups = bits::split(&self.geo, run.start, u64::from(run.len)).count();
+        let mut h = self.journal.start(groups.min(32) as u32 * 2).unwrap();
         let result = self.alloc.free(&mut h, run);
         h.stop().unwrap();
         result

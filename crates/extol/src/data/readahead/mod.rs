@@ -91,7 +91,7 @@ impl FileReadahead {
         if !threads.available() {
             return;
         }
-        let most = if fs.journals_data(st) { 0 } else { fs.runtime.readahead() as u64 };
+        let most = if fs.journals_data(st) { 0 } else { fs.runtime.readahead.load() as u64 };
         let mut state = self.state.lock();
         let same =
             state.version == cell.version() && std::ptr::eq(state.cell.as_ptr(), Arc::as_ptr(cell));

@@ -3,29 +3,15 @@
 use extol_vfs::Result;
 
 use super::mapping::{commit, convert, credits_for_groups, uncommit};
-use super::{Purpose, Source, check_not_system};
+use super::{Source, check_not_system};
 use crate::error;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
-/// As [`write_blocks`](super::write_blocks). Each handle takes at most a quarter of the largest
-/// transaction.
+/// As [`write_blocks`](super::write_blocks); counts in `used`. Each handle takes at most a quarter
+/// of the largest transaction.
 pub(in crate::data) fn write_journalled(
-    fs: &MountedFs,
-    st: &mut InodeState,
-    lblk: u32,
-    blocks: u32,
-    source: &Source<'_>,
-    reserved: u64,
-    _: Purpose,
-) -> (Result<()>, u64) {
-    let mut used = 0;
-    let result = journal_blocks(fs, st, lblk, blocks, source, reserved, &mut used);
-    (result, used)
-}
-
-fn journal_blocks(
     fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn l6_the_pause_is_a_multiple_of_the_first_turn() {
+    fn l6_the_pause_is_a_multiple_of_the_first_step() {
         for multiplier in [1, 2, 5, 10, 100] {
             let (_, pauses) = run(multiplier, 50);
             assert!(
