@@ -2,6 +2,10 @@
 # Checks the documents: relative links and the headings that they name exist, so do files and
 # functions that pages of today name, every picture is shown on a page, and README and performance
 # page keep within their sizes. `make lint` runs it.
+#
+#   scripts/check-docs.sh
+#
+# Needs nothing but a checkout. Exit code: 0, or 1 with a line for each finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Bytes beyond ASCII are kept as they are.

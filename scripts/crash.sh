@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # A long campaign of crash states: every load on every kind of volume, with new seeds until the time
-# is over. Prints a progress bar while it runs and a table for docs/reliability.md at the end; exits
-# with 1 if a state is wrong.
+# is over. Prints a progress bar while it runs and a table for docs/reliability.md at the end.
 #
 #   scripts/crash.sh [ARGUMENT...]      arguments of extol-crashkit; default: an hour
 #   EXTOL_CRASH_MINUTES=n               that many minutes instead
+#
+# Needs e2fsprogs; as root with loop devices, Linux recovers some states, too. Exit code: 0, or 1 if
+# a state is wrong.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-deps.sh

@@ -4,6 +4,9 @@
 # happens through the library.
 #
 #   DEMO_IMAGE=demo.img DEMO_DIR=demo-mnt DEMO_FILES=4000 DEMO_THREADS=8 scripts/demo.sh
+#
+# Needs what scripts/install-deps.sh demo installs. Exit code: 0, or that of the first step that
+# fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -4,6 +4,9 @@
 #
 #   scripts/device.sh [TEST...]     test programs of testing/e2e, instead of those that ask
 #                                   most of a mount
+#
+# Needs root and FUSE; what is missing skips a test (EXTOL_NO_SKIP=1: fails it). Exit code: that of
+# cargo test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- posix crash loads stress

@@ -14,6 +14,9 @@
 # into the archive with --minimise. An input that found a bug is kept as it is: copy it from
 # target/fuzz/found to fuzz/cases/TARGET/, under a name that says what it shows.
 # `cargo test -p extol-hostile --test replay` runs the archives and the cases.
+#
+# Needs a C++ compiler for libFuzzer. Exit code: 0, 1 if a target found something, 2 for wrong
+# arguments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +28,7 @@ while [ $# -gt 0 ]; do
         --ci) ci=1 ;;
         --minimise) minimise=1 ;;
         --unpack) unpack=1 ;;
-        -*) sed -n '2,17s/^# \?//p' "$0" >&2; exit 2 ;;
+        -*) sed -n '2,20s/^# \?//p' "$0" >&2; exit 2 ;;
         *) targets+=("$1") ;;
     esac
     shift

@@ -4,6 +4,9 @@
 #
 #   scripts/install-deps.sh          everything for `make test`
 #   scripts/install-deps.sh demo     what `make demo` needs
+#
+# Needs root or sudo, and the network, if something is missing. Exit code: 0, or 1 if something
+# cannot be installed.
 set -euo pipefail
 
 # program:package

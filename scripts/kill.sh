@@ -3,7 +3,10 @@
 # them while they unmount, and some recoveries as well. After every kill all that fsync has promised
 # must be there: recovered by Extol each time, and every fourth time a copy by Linux and by e2fsck.
 #
-#   scripts/kill.sh [ROUNDS]      default 500, divided by the variants (root, loop devices, FUSE)
+#   scripts/kill.sh [ROUNDS]      default 500, divided by the variants
+#
+# Needs root, loop devices, FUSE and e2fsprogs. Exit code: 0, or that of the tests, whose output is
+# printed then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-500}

@@ -5,6 +5,9 @@
 #
 #   scripts/long-tests.sh [TEST...]     default: all of the list below; a TEST is PACKAGE:NAME, or a
 #                                       NAME of extol-cli
+#
+# Needs root and all that the tests need: nothing is skipped. Exit code: 0, or 1 with the names of
+# what failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-deps.sh

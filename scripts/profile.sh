@@ -20,12 +20,13 @@
 # on a processor), once with every wait in a futex traced (time asleep for a lock or a condition
 # variable). Made are cpu.svg, waits.svg, and report.txt, which is also printed.
 #
-# Needs perf (Debian: apt-get install linux-perf) and, for kernel functions and waits, root.
+# Needs perf (Debian: apt-get install linux-perf) and, for kernel functions and waits, root. Exit
+# code: 0, 1 if the benchmark or perf fails, 2 for wrong arguments or if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { echo "profile.sh: $*" >&2; }
-usage() { sed -n '2,22s/^# \?//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,24s/^# \?//p' "$0" >&2; exit 2; }
 
 name='' out='' freq=1999 top=10 machine=() waits=1 keep=''
 while [ $# -gt 0 ]; do

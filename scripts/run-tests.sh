@@ -8,6 +8,8 @@
 #                                       more program
 #   scripts/run-tests.sh --list         prints what would run, and runs nothing
 #   EXTOL_LANES=n                       n programs at a time instead of 2
+#
+# Exit code: 0, or 1 with the names of what failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

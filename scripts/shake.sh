@@ -5,6 +5,9 @@
 #
 #   scripts/shake.sh [MINUTES] [SEED]     default: 30 minutes from seed 1; a seed takes about two
 #                                         minutes
+#
+# Root and FUSE add a mount; without them that part is skipped. Exit code: 0, or 1 with the output
+# and the command of what failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-30}

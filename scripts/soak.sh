@@ -4,6 +4,8 @@
 # its memory, threads or open files pass their bounds.
 #
 #   scripts/soak.sh [SECONDS]
+#
+# Needs root and FUSE. Exit code: 0, that of cargo test, or 2 for wrong arguments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-3600}

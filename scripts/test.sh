@@ -2,8 +2,12 @@
 # What `make test` runs: rules of writing, formatting, lints, licences of crates, documentation, and
 # all tests. One profile, so nothing is compiled twice but by clippy.
 #
+#   scripts/test.sh
 #   EXTOL_NO_SKIP=1   a test whose needs the machine does not meet fails instead of being skipped
 #   EXTOL_LONG=1      the long variants (hours); see scripts/long-tests.sh
+#
+# Needs what scripts/install-deps.sh installs, and root for tests of mounts. Exit code: 0, or that
+# of the first step that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -5,10 +5,12 @@
 #
 # It needs a nightly toolchain with the component rust-src, because the standard library must be
 # built with the sanitizer too; without that, its own locks would look like races. Where that is
-# missing this says so and ends with 2 (skipped).
+# missing this says so and skips.
 #
 #   scripts/tsan.sh                    default: the tests below
 #   scripts/tsan.sh -p PACKAGE ...     other arguments for cargo test
+#
+# Exit code: 0, 1 if a test fails or a race is found, 2 if it was skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::contender::{Contender, Cost, KernelFast, Medium, Place, Reading, Session, VolumeSpec};
 use crate::report::Report;
-use crate::workload::{Limits, Op, Outcome, Workload};
+use crate::workload::{Limits, Op, OpTimes, Outcome, Timings, Workload};
 use crate::{BenchError, Programs, Result};
 
 mod phases;
@@ -134,6 +134,25 @@ impl Run {
     }
 }
 
+/// A remark if an emulated medium was late, by these parts of its time.
+pub(crate) fn note_late(report: &mut Report, about: &str, late: impl IntoIterator<Item = f64>) {
+    let late = late.into_iter().fold(0.0, f64::max);
+    if late > 0.05 {
+        report.notes.push(format!(
+            "{about}: the emulated medium came back up to {:.0} % later than it should; this \
+             machine is too slow or too busy for it",
+            late * 100.0
+        ));
+    }
+}
+
+/// The latencies of one kind of call in all these runs.
+pub(crate) fn times(runs: &[Run], op: Op) -> Option<OpTimes> {
+    let mut timings = Timings::default();
+    runs.iter().for_each(|r| timings.add(&r.outcome.timings));
+    timings.of(op)
+}
+
 impl Conduct {
     /// One run on a fresh volume.
     ///
@@ -246,6 +265,14 @@ impl Conduct {
             contenders.iter().zip(&runs).map(|(c, r)| Summary::of(c.name(), r, &runs[0])).collect();
         summary::fill(&mut report, &summaries);
         Ok(report)
+    }
+
+    /// The same on another medium.
+    #[must_use]
+    pub fn on(&self, medium: &Medium) -> Self {
+        let mut conduct = self.clone();
+        conduct.place.medium = medium.clone();
+        conduct
     }
 
     /// Medium, volume and rounds.

@@ -15,7 +15,7 @@ use crate::contender::{Contender, Medium};
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
 use crate::subject::SubjectKind;
-use crate::versus::{Benchmark, Conduct, Run, Step, Summary};
+use crate::versus::{Benchmark, Conduct, Run, Step, Summary, note_late};
 use crate::workload::{FsMark, Op, Workload as _, positive, seconds};
 use crate::{BenchError, Result};
 
@@ -168,8 +168,7 @@ impl Benchmark for FsyncBatching {
         let mut done = 0;
         let mut results = BTreeMap::new();
         for medium in &self.media {
-            let mut conduct = self.conduct.clone();
-            conduct.place.medium = medium.clone();
+            let conduct = self.conduct.on(medium);
             let mut rows = Vec::new();
             for threads in &self.threads {
                 let mut told = |step: &Step| {
@@ -247,7 +246,6 @@ impl FsyncBatching {
         let (adaptive, fixed) = (self.policy("adaptive"), self.policy("static"));
         let mut deepest_dip = f64::INFINITY;
         let mut previous: Option<f64> = None;
-        let mut late: f64 = 0.0;
         for row in rows {
             let seed = published(key, row.threads);
             let ratio = row.ratio(adaptive, row.best(self.policies.len()));
@@ -282,22 +280,18 @@ impl FsyncBatching {
             for (contender, runs) in contenders.iter().zip(&row.runs) {
                 let s = Summary::of(contender.name(), runs, &row.runs[0]);
                 let fsync = s.latency.iter().find(|t| t.op == Op::Fsync);
-                let us = |ns: fn(&crate::workload::OpTimes) -> u64| {
-                    Cell::number(fsync.map(|t| ns(t) as f64 / 1000.0), 1)
-                };
                 details.row(vec![
                     Cell::number(f64::from(row.threads), 0),
                     s.name.trim_start_matches("library:fsync_batching=").into(),
-                    us(|t| t.p50_ns),
-                    us(|t| t.p99_ns),
-                    us(|t| t.p999_ns),
-                    us(|t| t.max_ns),
+                    Cell::micros(fsync.map(|t| t.p50_ns)),
+                    Cell::micros(fsync.map(|t| t.p99_ns)),
+                    Cell::micros(fsync.map(|t| t.p999_ns)),
+                    Cell::micros(fsync.map(|t| t.max_ns)),
                     Cell::number(s.per_unit.transactions, 3),
                     Cell::number(s.per_unit.flushes, 3),
                     Cell::number(s.per_unit.device_bytes, 0),
                     Cell::number(s.per_unit.cpu_us, 1),
                 ]);
-                late = late.max(s.per_unit.medium_late.unwrap_or(0.0));
             }
         }
         if deepest_dip.is_finite() {
@@ -305,13 +299,11 @@ impl FsyncBatching {
                 format!("{medium}: adaptive against the next smaller number of threads, worst");
             report.goals.push(Goal::at_least(what, deepest_dip, 1.0 - NOISE));
         }
-        if late > 0.05 {
-            report.notes.push(format!(
-                "{medium}: the emulated medium came back up to {:.0} % later than it should; this \
-                 machine is too slow or too busy for it",
-                late * 100.0
-            ));
-        }
+        note_late(
+            report,
+            &medium.to_string(),
+            rows.iter().flat_map(|r| r.runs.iter().flatten().filter_map(|r| r.cost.late)),
+        );
         report.charts.push(self.chart(medium, contenders, rows));
         report.tables.push(table);
         report.tables.push(details);

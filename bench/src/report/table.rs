@@ -35,8 +35,8 @@ impl Cell {
 
     /// Nanoseconds, shown in microseconds.
     #[must_use]
-    pub fn micros(ns: u64) -> Self {
-        Self::number(ns as f64 / 1000.0, 1)
+    pub fn micros(ns: impl Into<Option<u64>>) -> Self {
+        Self::number(ns.into().map(|ns| ns as f64 / 1000.0), 1)
     }
 
     /// The same cell with a mark if a goal is missed.

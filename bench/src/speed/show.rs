@@ -7,8 +7,8 @@ use super::{Measured, Metric, Part, Want};
 use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Run, Summary};
-use crate::workload::{Op, OpTimes, Timings};
+use crate::versus::{Run, Summary, note_late, times};
+use crate::workload::Op;
 
 /// With more threads the rate may be so much lower before it counts as falling: repeated runs
 /// differ by that much.
@@ -22,13 +22,6 @@ fn values(runs: &[Run], metric: Metric) -> Vec<f64> {
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Spread::of(values).map(|s| s.median)
-}
-
-/// Of all rounds together.
-fn times(runs: &[Run], op: Op) -> Option<OpTimes> {
-    let mut timings = Timings::default();
-    runs.iter().for_each(|r| timings.add(&r.outcome.timings));
-    timings.of(op)
 }
 
 impl Measured {
@@ -154,7 +147,11 @@ pub(super) fn part(
     if part == Part::FsyncMount {
         threads(report, &about, measured);
     }
-    note_late(report, &about, measured);
+    note_late(
+        report,
+        &about,
+        measured.iter().flat_map(|c| c.runs.iter().flatten().filter_map(|r| r.cost.late)),
+    );
     measured.iter().map(json_of).collect()
 }
 
@@ -217,7 +214,7 @@ impl Measured {
 fn costs(about: &str, measured: &[Measured]) -> Table {
     let columns = [
         "what",
-        "who",
+        "target",
         "unit",
         "CPU us",
         "bytes to device",
@@ -253,7 +250,7 @@ fn costs(about: &str, measured: &[Measured]) -> Table {
 /// p99 alone and beside a writer.
 fn latencies(about: &str, measured: &[Measured]) -> Table {
     let columns = [
-        "who",
+        "target",
         "alone p50 us",
         "p99",
         "beside p50 us",
@@ -269,20 +266,17 @@ fn latencies(about: &str, measured: &[Measured]) -> Table {
         for (n, participant) in comparison.comparison.participants.iter().enumerate() {
             let [alone, beside] =
                 [Op::Fsync, Op::FsyncBeside].map(|op| times(&comparison.runs[n], op));
-            let us = |t: &Option<OpTimes>, ns: fn(&OpTimes) -> u64| {
-                Cell::number(t.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
-            };
             let ratio = comparison.beside(n);
             // How much the writer got done, so that no calm is bought by starving it unseen.
             let written =
                 comparison.runs[n].iter().filter_map(|r| r.outcome.figure("MB/s written beside"));
             table.row(vec![
                 participant.entry.name.as_str().into(),
-                us(&alone, |t| t.p50_ns),
-                us(&alone, |t| t.p99_ns),
-                us(&beside, |t| t.p50_ns),
-                us(&beside, |t| t.p99_ns),
-                Cell::number(beside.as_ref().map(|t| t.count as f64), 0),
+                Cell::micros(alone.map(|t| t.p50_ns)),
+                Cell::micros(alone.map(|t| t.p99_ns)),
+                Cell::micros(beside.map(|t| t.p50_ns)),
+                Cell::micros(beside.map(|t| t.p99_ns)),
+                Cell::number(beside.map(|t| t.count as f64), 0),
                 Cell::number(ratio.map(|r| r.median), 2),
                 Cell::number(ratio.map(|r| r.min), 2),
                 Cell::number(ratio.map(|r| r.max), 2),
@@ -307,7 +301,7 @@ fn latency_chart(about: &str, measured: &[Measured]) -> Chart {
         title: format!("{about}: p99 of write 4 KiB + fsync"),
         x: "beside".into(),
         y: "us".into(),
-        places: ["nobody", "a heavy writer"].map(str::to_owned).into(),
+        places: ["nothing", "a heavy writer"].map(str::to_owned).into(),
         series: series.collect(),
         log: true,
     }
@@ -367,19 +361,6 @@ fn smallest(values: &[Option<f64>]) -> Option<f64> {
 /// Each value to the one before.
 pub(super) fn steps(rates: &[Option<f64>]) -> Vec<Option<f64>> {
     rates.windows(2).map(|pair| Some(pair[1]? / pair[0]?)).collect()
-}
-
-/// A remark if an emulated medium was late.
-fn note_late(report: &mut Report, about: &str, measured: &[Measured]) {
-    let runs = measured.iter().flat_map(|c| c.runs.iter().flatten());
-    let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
-    if late > 0.05 {
-        report.notes.push(format!(
-            "{about}: the emulated medium came back up to {:.0} % later than it should; this \
-                machine is too slow or too busy for it",
-            late * 100.0
-        ));
-    }
 }
 
 fn json_of(comparison: &Measured) -> serde_json::Value {

@@ -89,15 +89,12 @@ pub(super) fn tables(summaries: &[Summary]) -> Vec<Table> {
         for s in summaries {
             // A phase that is a part of another has no costs of its own.
             let Some(phase) = s.phases.get(n).filter(|p| p.latency.is_some()) else { continue };
-            let us = |ns: fn(&OpTimes) -> u64| {
-                Cell::number(phase.latency.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
-            };
             costs.row(vec![
                 phase.name.into(),
                 s.name.as_str().into(),
                 phase.latency.map_or(String::new(), |t| t.op.name()).into(),
-                us(|t| t.p50_ns),
-                us(|t| t.p99_ns),
+                Cell::micros(phase.latency.map(|t| t.p50_ns)),
+                Cell::micros(phase.latency.map(|t| t.p99_ns)),
                 Cell::number(phase.cpu_us, 2),
             ]);
         }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{PhaseSummary, Run, phases};
+use super::{PhaseSummary, Run, note_late, phases};
 use crate::report::{Cell, Chart, Report, Table};
 use crate::spread::Spread;
 use crate::workload::{OpTimes, Timings};
@@ -127,14 +127,7 @@ pub(super) fn fill(report: &mut Report, summaries: &[Summary]) {
         for (figure, values) in &s.figures {
             figures.row([vec![name(), Cell::from(*figure)], spread(*values, 2).into()].concat());
         }
-        if let Some(late) = s.per_unit.medium_late.filter(|late| *late > 0.05) {
-            report.notes.push(format!(
-                "{}: the emulated medium came back {:.0} % later than it should; this machine is \
-                    too slow or too busy for it",
-                s.name,
-                late * 100.0
-            ));
-        }
+        note_late(report, &s.name, s.per_unit.medium_late);
     }
     let by_phase = phases::tables(summaries);
     let tables = by_phase.into_iter().chain([rates, costs, latency, figures]);

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::spread::Spread;
-use crate::versus::Run;
-use crate::workload::{OpTimes, Timings};
+use crate::versus::{Run, times};
+use crate::workload::{Op, OpTimes};
 
 const FAST: &str = "/journal/fast_commit";
 
@@ -45,13 +45,11 @@ impl FsyncCost {
             let per_fsync = runs.iter().filter_map(|r| Some(value(r)? / r.fsyncs().max(1) as f64));
             Spread::of(per_fsync).map(|s| s.median)
         };
-        let mut timings = Timings::default();
-        runs.iter().for_each(|r| timings.add(&r.outcome.timings));
         let fast = |r: &Run| {
             r.grown(&format!("{FAST}/commits")).or_else(|| Some(r.kernel_fast()?.commits))
         };
         Self {
-            latency: timings.of(crate::workload::Op::Fsync),
+            latency: times(runs, Op::Fsync),
             log_bytes: median(&|r| Some(log_bytes(r)? as f64)),
             device_bytes: median(&|r| Some(r.cost.device?.write_bytes as f64)),
             writes: median(&|r| Some(r.cost.device?.writes as f64)),

@@ -4,13 +4,13 @@
 
 use serde_json::json;
 
-use super::{FastCommit, Part, Steps, linux, linux_without, mounted, note_late, on_node};
+use super::{FastCommit, Part, Steps, linux, linux_without, mounted, on_node};
 use crate::Result;
 use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Entry, Run, Summary};
-use crate::workload::{FsyncLatency, Op, OpTimes, Timings, Workload as _};
+use crate::versus::{Entry, Run, Summary, note_late, times};
+use crate::workload::{FsyncLatency, Op, Workload as _};
 
 /// With fewer calls beside the writer than this in all rounds, the 99th percentile is that of one
 /// or two of them.
@@ -51,9 +51,13 @@ impl FastCommit {
         report.set("isolation", load.settings());
         let mut results = serde_json::Map::new();
         for medium in self.media_of(Part::Isolation)? {
-            let conduct = self.on(&medium);
+            let conduct = self.conduct.on(&medium);
             let runs = steps.take_turns(&conduct, &entries, &load, &medium.to_string())?;
-            note_late(report, &medium, runs.iter().flatten());
+            note_late(
+                report,
+                &medium.to_string(),
+                runs.iter().flatten().filter_map(|r| r.cost.late),
+            );
             report.tables.push(table(&medium, &entries, &runs));
             for (entry, rounds) in entries.iter().zip(&runs) {
                 let calls = times(rounds, Op::FsyncBeside).map_or(0, |t| t.count);
@@ -92,13 +96,6 @@ impl FastCommit {
     }
 }
 
-/// Latencies of one kind of call, all rounds.
-fn times(runs: &[Run], op: Op) -> Option<OpTimes> {
-    let mut timings = Timings::default();
-    runs.iter().for_each(|r| timings.add(&r.outcome.timings));
-    timings.of(op)
-}
-
 fn table(medium: &Medium, entries: &[Entry], runs: &[Vec<Run>]) -> Table {
     let mut table = Table::new(
         format!("{medium}: latency of write 4 KiB + fsync in us"),
@@ -121,9 +118,6 @@ fn table(medium: &Medium, entries: &[Entry], runs: &[Vec<Run>]) -> Table {
         for (op, part) in [(Op::Fsync, "alone"), (Op::FsyncBeside, "beside a writer")] {
             let beside = op == Op::FsyncBeside;
             let t = times(rounds, op);
-            let us = |ns: fn(&OpTimes) -> u64| {
-                Cell::number(t.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
-            };
             let to = |other: usize| {
                 beside.then(|| Spread::of_ratios(&p99(rounds), &p99(&runs[other]))).flatten()
             };
@@ -134,11 +128,11 @@ fn table(medium: &Medium, entries: &[Entry], runs: &[Vec<Run>]) -> Table {
             table.row(vec![
                 entry.name.as_str().into(),
                 part.into(),
-                Cell::number(t.as_ref().map(|t| t.count as f64), 0),
-                us(|t| t.p50_ns),
-                us(|t| t.p99_ns),
-                us(|t| t.p999_ns),
-                us(|t| t.max_ns),
+                Cell::number(t.map(|t| t.count as f64), 0),
+                Cell::micros(t.map(|t| t.p50_ns)),
+                Cell::micros(t.map(|t| t.p99_ns)),
+                Cell::micros(t.map(|t| t.p999_ns)),
+                Cell::micros(t.map(|t| t.max_ns)),
                 Cell::number(ratio.map(|r| r.median), 3).missed_if(missed),
                 Cell::number(ratio.map(|r| r.min), 3),
                 Cell::number(ratio.map(|r| r.max), 3),

@@ -109,7 +109,7 @@ impl FastCommit {
         let Some(medium) = self.media_of(Part::Log)?.into_iter().next() else {
             return Err(BenchError("no medium".into()));
         };
-        let conduct = self.on(&medium);
+        let conduct = self.conduct.on(&medium);
         let mut volume = conduct.volume.clone();
         volume.features.push(FEATURE.into());
         let mut sides = Vec::new();

@@ -273,12 +273,6 @@ impl FastCommit {
         Ok(self.media.clone())
     }
 
-    fn on(&self, medium: &Medium) -> Conduct {
-        let mut conduct = self.conduct.clone();
-        conduct.place.medium = medium.clone();
-        conduct
-    }
-
     /// Extol without and with fast commits.
     fn sides(&self) -> Vec<Entry> {
         let side = |name, options| Entry::new(name, self.backend.with(options), &[FEATURE]);
@@ -299,16 +293,4 @@ fn rates(runs: &[Run]) -> Vec<f64> {
 fn spread_cells(spread: Option<Spread>, digits: usize) -> [Cell; 3] {
     [spread.map(|s| s.median), spread.map(|s| s.min), spread.map(|s| s.max)]
         .map(|v| Cell::number(v, digits))
-}
-
-/// A remark if an emulated medium was late.
-fn note_late<'a>(report: &mut Report, medium: &Medium, runs: impl Iterator<Item = &'a Run>) {
-    let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
-    if late > 0.05 {
-        report.notes.push(format!(
-            "{medium}: the emulated medium came back up to {:.0} % later than it should; this \
-                machine is too slow or too busy for it",
-            late * 100.0
-        ));
-    }
 }

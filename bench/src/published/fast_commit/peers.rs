@@ -4,14 +4,12 @@
 use serde_json::json;
 
 use super::cost::FsyncCost;
-use super::{
-    FastCommit, Part, Steps, fs_mark, linux, mounted, note_late, on_node, rates, spread_cells,
-};
+use super::{FastCommit, Part, Steps, fs_mark, linux, mounted, on_node, rates, spread_cells};
 use crate::Result;
 use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Entry, Run, Summary};
+use crate::versus::{Entry, Run, Summary, note_late};
 use crate::workload::{VarMail, Workload};
 
 /// Through FUSE, Linux is to be reached where a flush takes at least so long.
@@ -58,7 +56,7 @@ impl FastCommit {
         let entries = entries();
         let mut results = serde_json::Map::new();
         for medium in self.media_of(Part::Peers)? {
-            let conduct = self.on(&medium);
+            let conduct = self.conduct.on(&medium);
             steps.one(format!("{medium}: flush"));
             let flush = conduct.place.flush_time()?.as_secs_f64();
             let mut rows = Vec::new();
@@ -69,7 +67,11 @@ impl FastCommit {
                     runs: steps.take_turns(&conduct, &entries, &*load, &about)?,
                 });
             }
-            note_late(report, &medium, rows.iter().flat_map(|r| r.runs.iter().flatten()));
+            note_late(
+                report,
+                &medium.to_string(),
+                rows.iter().flat_map(|r| r.runs.iter().flatten().filter_map(|r| r.cost.late)),
+            );
             let slow = flush >= SLOW_FLUSH_S;
             let title = format!(
                 "{medium}: beside Linux ext4 with fast_commit; a flush takes {:.2} ms",
@@ -147,8 +149,8 @@ fn costs(medium: &Medium, entries: &[Entry], rows: &[Row]) -> Table {
             table.row(vec![
                 row.name.into(),
                 entry.name.as_str().into(),
-                Cell::number(cost.latency.as_ref().map(|t| t.p50_ns as f64 / 1000.0), 1),
-                Cell::number(cost.latency.as_ref().map(|t| t.p99_ns as f64 / 1000.0), 1),
+                Cell::micros(cost.latency.map(|t| t.p50_ns)),
+                Cell::micros(cost.latency.map(|t| t.p99_ns)),
                 Cell::number(cost.device_bytes, 0),
                 Cell::number(cost.writes, 2),
                 Cell::number(cost.flushes, 3),

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::cost::FsyncCost;
-use super::{FastCommit, Load, Part, Steps, loads, note_late, rates, spread_cells};
+use super::{FastCommit, Load, Part, Steps, loads, rates, spread_cells};
 use crate::Result;
 use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
-use crate::versus::{Entry, Run, Summary};
+use crate::versus::{Entry, Run, Summary, note_late};
 
 /// The log's bytes per fsync with fast commits, as a part of those without.
 const LOG_PART: f64 = 0.25;
@@ -47,14 +47,18 @@ impl FastCommit {
         let sides = self.sides();
         let mut results = serde_json::Map::new();
         for medium in self.media_of(Part::Table)? {
-            let conduct = self.on(&medium);
+            let conduct = self.conduct.on(&medium);
             let mut rows = Vec::new();
             for load in loads() {
                 let about = format!("{medium}, {}", load.name);
                 let runs = steps.take_turns(&conduct, &sides, &*load.load, &about)?;
                 rows.push(Row { load, runs });
             }
-            note_late(report, &medium, rows.iter().flat_map(|r| r.runs.iter().flatten()));
+            note_late(
+                report,
+                &medium.to_string(),
+                rows.iter().flat_map(|r| r.runs.iter().flatten().filter_map(|r| r.cost.late)),
+            );
             let tables =
                 [gains(report, &medium, &sides, &rows), costs(report, &medium, &sides, &rows)];
             report.tables.extend(tables);
@@ -136,16 +140,13 @@ fn costs(report: &mut Report, medium: &Medium, sides: &[Entry], rows: &[Row]) ->
         let costs: Vec<FsyncCost> = row.runs.iter().map(|runs| FsyncCost::of(runs)).collect();
         let part = costs[1].log_bytes.zip(costs[0].log_bytes).map(|(with, without)| with / without);
         for (n, (side, cost)) in sides.iter().zip(&costs).enumerate() {
-            let us = |ns: fn(&crate::workload::OpTimes) -> u64| {
-                Cell::number(cost.latency.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
-            };
             let too_much = n == 1 && part.is_some_and(|p| p > LOG_PART);
             table.row(vec![
                 row.load.name.into(),
                 side.name.as_str().into(),
-                us(|t| t.p50_ns),
-                us(|t| t.p99_ns),
-                us(|t| t.p999_ns),
+                Cell::micros(cost.latency.map(|t| t.p50_ns)),
+                Cell::micros(cost.latency.map(|t| t.p99_ns)),
+                Cell::micros(cost.latency.map(|t| t.p999_ns)),
                 Cell::number(cost.log_bytes, 0).missed_if(too_much),
                 Cell::number(cost.device_bytes, 0),
                 Cell::number(cost.writes, 2),

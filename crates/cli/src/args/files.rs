@@ -4,8 +4,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use extol_cli_common::manual;
+
+/// A volume that is not mounted.
+#[derive(Args, Debug)]
+pub struct VolumeArgs {
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+}
 
 /// List files of a volume that is not mounted.
 #[derive(Args, Debug)]
@@ -23,11 +33,8 @@ pub struct LsArgs {
     /// With inode numbers.
     #[arg(short = 'i')]
     pub inodes: bool,
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// What to list [default: /].
     pub paths: Vec<OsString>,
 }
@@ -36,11 +43,8 @@ pub struct LsArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
 pub struct CatArgs {
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// Files on the volume.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
@@ -64,9 +68,6 @@ pub struct CatArgs {
         What cannot be read is reported, and the rest is copied; the exit code is 32 then."
 )]
 pub struct CpArgs {
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
     /// Everything as it is on the volume, device nodes too; for a volume that is trusted.
     #[arg(short, long)]
     pub archive: bool,
@@ -88,8 +89,8 @@ pub struct CpArgs {
     /// No effect: directories are always copied with all that is in them.
     #[arg(short, short_alias = 'R', long, overrides_with = "recursive")]
     pub recursive: bool,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// Files on the volume, then where to put the copies.
     #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
@@ -108,11 +109,8 @@ pub struct CpArgs {
         into it."
 )]
 pub struct PutArgs {
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// Files here, then where to put the copies on the volume.
     #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
@@ -131,11 +129,8 @@ pub struct RmArgs {
     /// What is not there is no error.
     #[arg(short, long)]
     pub force: bool,
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// What to remove.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
@@ -148,11 +143,8 @@ pub struct MkdirArgs {
     /// Parents, too; what is there is no error.
     #[arg(short, long)]
     pub parents: bool,
-    /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
     /// Directories to make.
     #[arg(required = true)]
     pub paths: Vec<OsString>,

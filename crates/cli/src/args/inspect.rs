@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use extol_cli_common::manual;
 
 /// `extol info` and `extol log`.
@@ -13,9 +13,9 @@ pub struct InspectArgs {
     #[arg(long)]
     pub json: bool,
     /// Options for opening the volume (journal_path=, sb=).
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// Disk image or block device. It is only read.
+    /// Disk image or block device.
     pub source: PathBuf,
 }
 
@@ -40,14 +40,8 @@ pub struct ReplayArgs {
     /// Recover in memory only, and print what would be done.
     #[arg(long)]
     pub dry_run: bool,
-    /// As JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Options for opening the volume (journal_path=, sb=).
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Disk image or block device, not mounted.
-    pub source: PathBuf,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
 }
 
 /// Check a volume for damage, without changing it.

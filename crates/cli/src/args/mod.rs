@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 use extol_cli_common::{Failure, Result};
 
-pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
+pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, VolumeArgs};
 pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::MkfsArgs;

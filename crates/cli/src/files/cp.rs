@@ -24,10 +24,9 @@ use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
 use rustix::fs::{FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::copy::CHUNK;
 use super::destination::{self, DestDir, Id, Target};
 use super::preserve::{Attributes, Preserve, Skipped};
-use super::{InodeRef, Tree, WalkGuard, show};
+use super::{CHUNK, InodeRef, Tree, WalkGuard, show};
 use crate::args::CpArgs;
 
 /// Copies.
@@ -49,7 +48,7 @@ pub fn cp(args: &CpArgs) -> Result<()> {
         }
         (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
     };
-    let mut tree = Tree::open(&args.source, &args.options, false)?;
+    let mut tree = Tree::open(&args.volume, false)?;
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
     let mut copy = CopyOut::new(preserve, base, shown);
     for path in paths {
@@ -115,6 +114,13 @@ impl std::fmt::Display for Problem {
 }
 
 type Copied<T> = std::result::Result<T, Problem>;
+
+/// What is being copied.
+#[derive(Clone, Copy)]
+struct Source<'s> {
+    inode: &'s InodeRef<'s>,
+    attr: &'s Attr,
+}
 
 /// A directory that is being copied.
 struct Level<'t> {
@@ -229,7 +235,9 @@ impl CopyOut {
         let attr = inode.attr()?;
         match (attr.kind, name) {
             (FileKind::Directory, name) => self.directory(inode, attr, name, guard).map(Some),
-            (_, Some(name)) => self.no_directory(&inode, &attr, name).map(|()| None),
+            (_, Some(name)) => {
+                self.no_directory(Source { inode: &inode, attr: &attr }, name).map(|()| None)
+            }
             (_, None) => Err(FsError::NotADirectory.into()),
         }
     }
@@ -262,41 +270,37 @@ impl CopyOut {
             self.here = Some(place.up(above)?);
         }
         let attributes = if level.is_new { self.preserve.new } else { self.preserve.existing };
-        self.attributes(&level.inode, &level.attr, &place.as_fd(), attributes, level.is_new)
+        let source = Source { inode: &level.inode, attr: &level.attr };
+        self.attributes(source, &place.as_fd(), attributes, level.is_new)
     }
 
-    fn no_directory(&mut self, inode: &InodeRef<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
-        let shared = attr.nlink > 1 && self.preserve.new.links;
-        if shared && let Some((first, id)) = self.made.get(&inode.ino) {
+    fn no_directory(&mut self, source: Source<'_>, name: &[u8]) -> Copied<()> {
+        let shared = source.attr.nlink > 1 && self.preserve.new.links;
+        if shared && let Some((first, id)) = self.made.get(&source.inode.ino) {
             // (Where it cannot have another name, it is copied once more.)
             if self.base.link(first, *id, self.here()?, name).is_ok() {
                 return Ok(());
             }
         }
-        match attr.kind {
+        match source.attr.kind {
             FileKind::Directory => Err(FsError::IsADirectory.into()),
-            FileKind::Regular => self.regular(inode, attr, name, shared),
+            FileKind::Regular => self.regular(source, name, shared),
             FileKind::Symlink => {
-                let node = self.here()?.symlink(name, &inode.fs.readlink(inode.ino)?)?;
-                self.attributes(inode, attr, &node, self.preserve.new, true)
+                let node =
+                    self.here()?.symlink(name, &source.inode.fs.readlink(source.inode.ino)?)?;
+                self.attributes(source, &node, self.preserve.new, true)
             }
-            FileKind::CharDevice => self.device(inode, attr, name, FileType::CharacterDevice),
-            FileKind::BlockDevice => self.device(inode, attr, name, FileType::BlockDevice),
-            FileKind::Fifo => self.special(inode, attr, name, FileType::Fifo),
-            FileKind::Socket => self.special(inode, attr, name, FileType::Socket),
+            FileKind::CharDevice => self.device(source, name, FileType::CharacterDevice),
+            FileKind::BlockDevice => self.device(source, name, FileType::BlockDevice),
+            FileKind::Fifo => self.special(source, name, FileType::Fifo),
+            FileKind::Socket => self.special(source, name, FileType::Socket),
         }
     }
 
-    fn device(
-        &mut self,
-        inode: &InodeRef<'_>,
-        attr: &Attr,
-        name: &[u8],
-        kind: FileType,
-    ) -> Copied<()> {
+    fn device(&mut self, source: Source<'_>, name: &[u8], kind: FileType) -> Copied<()> {
         let left_out = match self.preserve.devices {
             false => true,
-            true => match self.special(inode, attr, name, kind) {
+            true => match self.special(source, name, kind) {
                 Err(Problem::Host(e))
                     if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied =>
                 {
@@ -309,58 +313,41 @@ impl CopyOut {
         Ok(())
     }
 
-    fn special(
-        &mut self,
-        inode: &InodeRef<'_>,
-        attr: &Attr,
-        name: &[u8],
-        kind: FileType,
-    ) -> Copied<()> {
-        let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
+    fn special(&mut self, source: Source<'_>, name: &[u8], kind: FileType) -> Copied<()> {
+        let device = rustix::fs::makedev(source.attr.rdev.major, source.attr.rdev.minor);
         let node = self.here()?.special(name, kind, device)?;
-        self.attributes(inode, attr, &node, self.preserve.new, true)
+        self.attributes(source, &node, self.preserve.new, true)
     }
 
-    fn regular(
-        &mut self,
-        inode: &InodeRef<'_>,
-        attr: &Attr,
-        name: &[u8],
-        shared: bool,
-    ) -> Copied<()> {
+    fn regular(&mut self, source: Source<'_>, name: &[u8], shared: bool) -> Copied<()> {
         let file = self.here()?.file(name)?;
         if shared {
-            self.made.insert(inode.ino, (self.path.clone(), destination::file_id(&file)?));
+            self.made.insert(source.inode.ino, (self.path.clone(), destination::file_id(&file)?));
         }
-        let copied = self.contents(inode, attr, &file);
-        let attributes = self.attributes(inode, attr, &file.as_fd(), self.preserve.new, true);
+        let copied = self.contents(source, &file);
+        let attributes = self.attributes(source, &file.as_fd(), self.preserve.new, true);
         copied.and(attributes)
     }
 
     /// Copies data up to an error, and no more than that is there then.
-    fn contents(&mut self, inode: &InodeRef<'_>, attr: &Attr, file: &File) -> Copied<()> {
+    fn contents(&mut self, source: Source<'_>, file: &File) -> Copied<()> {
         let mut offset = 0;
-        let copied = self.pieces(inode, attr, file, &mut offset);
-        file.set_len(if copied.is_ok() { attr.size } else { offset })?;
+        let copied = self.pieces(source, file, &mut offset);
+        file.set_len(if copied.is_ok() { source.attr.size } else { offset })?;
         copied
     }
 
-    fn pieces(
-        &mut self,
-        inode: &InodeRef<'_>,
-        attr: &Attr,
-        file: &File,
-        offset: &mut u64,
-    ) -> Copied<()> {
-        let reader = inode.reader();
-        while *offset < attr.size {
-            let start = match inode.fs.seek(inode.ino, *offset, Seek::Data) {
+    fn pieces(&mut self, source: Source<'_>, file: &File, offset: &mut u64) -> Copied<()> {
+        let reader = source.inode.reader();
+        while *offset < source.attr.size {
+            let start = match source.inode.fs.seek(source.inode.ino, *offset, Seek::Data) {
                 Ok(start) => start,
                 Err(FsError::NoDataThere) => break,
                 Err(error) => return Err(error.into()),
             };
             // A position that does not advance would never end.
-            let end = inode.fs.seek(inode.ino, start, Seek::Hole)?.min(attr.size);
+            let end =
+                source.inode.fs.seek(source.inode.ino, start, Seek::Hole)?.min(source.attr.size);
             if start < *offset || end <= start {
                 break;
             }
@@ -381,34 +368,35 @@ impl CopyOut {
 
     fn attributes(
         &mut self,
-        inode: &InodeRef<'_>,
-        attr: &Attr,
+        source: Source<'_>,
         target: &impl Target,
         attributes: Attributes,
         is_new: bool,
     ) -> Copied<()> {
-        let owned = attributes.ownership && self.chown(attr, target)?;
-        if attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
-            let mode = self.preserve.mode(attributes, attr.perm, owned);
+        let owned = attributes.ownership && self.chown(source, target)?;
+        if source.attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
+            let mode = self.preserve.mode(attributes, source.attr.perm, owned);
             // (Of a directory, the sticky bit and the group of new files go without saying so.)
-            let set_ids =
-                attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
+            let set_ids = source.attr.kind == FileKind::Regular
+                && u32::from(source.attr.perm) & 0o6000 & !mode != 0;
             self.skipped.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
-        let xattrs = self.xattrs(inode, target, attributes, is_new);
+        let xattrs = self.xattrs(source, target, attributes, is_new);
         if attributes.timestamps {
             let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
-            let times =
-                Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            let times = Timestamps {
+                last_access: spec(source.attr.atime),
+                last_modification: spec(source.attr.mtime),
+            };
             target.set_times(&times)?;
         }
         xattrs
     }
 
     /// False if only root could.
-    fn chown(&mut self, attr: &Attr, target: &impl Target) -> Copied<bool> {
-        let given = target.chown(attr.uid, attr.gid);
+    fn chown(&mut self, source: Source<'_>, target: &impl Target) -> Copied<bool> {
+        let given = target.chown(source.attr.uid, source.attr.gid);
         if !self.is_root && matches!(given, Err(Errno::PERM | Errno::INVAL)) {
             self.skipped.owners += 1;
             return Ok(false);
@@ -419,16 +407,16 @@ impl CopyOut {
 
     fn xattrs(
         &mut self,
-        inode: &InodeRef<'_>,
+        source: Source<'_>,
         target: &impl Target,
         attributes: Attributes,
         is_new: bool,
     ) -> Copied<()> {
         let mut lists = false;
         let mut refused = false;
-        for name in inode.fs.listxattr(inode.ino)? {
+        for name in source.inode.fs.listxattr(source.inode.ino)? {
             if self.preserve.xattr(attributes, is_new, &name) {
-                let value = inode.fs.getxattr(inode.ino, &name)?;
+                let value = source.inode.fs.getxattr(source.inode.ino, &name)?;
                 // Not every file system keeps them, and not every user may set them.
                 refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
             } else if is_new {

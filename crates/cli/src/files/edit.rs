@@ -13,7 +13,7 @@ use crate::args::{MkdirArgs, RmArgs};
 
 /// Removes.
 pub fn rm(args: &RmArgs) -> Result<()> {
-    let tree = Tree::open(&args.source, &args.options, true)?;
+    let tree = Tree::open(&args.volume, true)?;
     let mut failed = false;
     for path in &args.paths {
         match remove(&tree, path, args.recursive) {
@@ -126,7 +126,7 @@ impl Removal {
 
 /// Makes directories.
 pub fn mkdir(args: &MkdirArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.source, &args.options, true)?;
+    let mut tree = Tree::open(&args.volume, true)?;
     for path in &args.paths {
         let made = if args.parents { make_all(&tree, path) } else { make_one(&tree, path) };
         if let Err(error) = made {

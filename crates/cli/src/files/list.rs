@@ -20,7 +20,7 @@ const CHUNK: usize = 1 << 20;
 
 /// Lists.
 pub fn ls(args: &LsArgs) -> Result<()> {
-    let tree = Tree::open(&args.source, &args.options, false)?;
+    let tree = Tree::open(&args.volume, false)?;
     let root = [OsString::from("/")];
     let paths = if args.paths.is_empty() { &root[..] } else { &args.paths };
     let mut listing = Listing {
@@ -290,7 +290,7 @@ fn time_text(sec: i64) -> String {
 
 /// Prints files.
 pub fn cat(args: &CatArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.source, &args.options, false)?;
+    let mut tree = Tree::open(&args.volume, false)?;
     let outcome = args.paths.iter().try_for_each(|path| match cat_one(&tree, path) {
         Ok(printed) => printed,
         Err(error) => {

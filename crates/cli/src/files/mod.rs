@@ -11,7 +11,6 @@
 //! On a damaged volume each command does what it can, reports the rest with its path, and fails at
 //! the end.
 
-mod copy;
 mod cp;
 mod destination;
 mod edit;
@@ -30,6 +29,7 @@ use std::sync::Arc;
 use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
+use crate::args::VolumeArgs;
 use crate::options;
 use crate::volume::{self, Volume};
 
@@ -38,6 +38,8 @@ pub use edit::{mkdir, rm};
 pub use list::{cat, ls};
 pub use put::put;
 
+/// Bytes moved at a time.
+const CHUNK: usize = 1 << 20;
 /// Symbolic links followed on the way to one file.
 const MAX_LINKS: u32 = 40;
 
@@ -50,8 +52,9 @@ pub struct Tree {
 
 impl Tree {
     /// Opens a volume; read-only unless `write`.
-    fn open(source: &Path, lists: &[String], write: bool) -> Result<Self> {
-        let mut options = options::volume_only(lists)?;
+    fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
+        let source = &args.source;
+        let mut options = options::volume_only(&args.options)?;
         options.access.read_only |= !write;
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {

@@ -1,5 +1,6 @@
 //! `extol put`: into the volume.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -7,114 +8,141 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, XattrSet};
 
-use super::copy::{CHUNK, Copy, is_copied};
-use super::{InodeRef, Tree, show};
+use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::PutArgs;
 
-/// Host device and inode of a file with several names; the inode on the volume.
-type In<'t> = Copy<(u64, u64), InodeRef<'t>>;
+/// The error of one file.
+type Problem = Box<dyn std::error::Error>;
+
+/// A copy under way.
+struct CopyIn<'t> {
+    tree: &'t Tree,
+    /// Where the first name of a file with several was put, by device and inode here.
+    made: HashMap<(u64, u64), InodeRef<'t>>,
+    bar: ProgressBar,
+    buffer: Vec<u8>,
+    problems: Vec<String>,
+}
 
 /// Copies.
 pub fn put(args: &PutArgs) -> Result<()> {
     let Some((dest, paths)) = args.paths.split_last() else {
         return Err(Failure::usage("nothing to copy"));
     };
-    let mut tree = Tree::open(&args.source, &args.options, true)?;
-    let mut problems = Vec::new();
-    let mut bar = None;
-    {
-        let mut copy = In::new();
-        bar.replace(copy.bar.clone());
-        for path in paths {
-            if let Err(error) =
-                put_path(&tree, &mut copy, path, dest, paths.len() > 1, &mut problems)
-            {
-                problems.push(error);
-            }
+    let mut tree = Tree::open(&args.volume, true)?;
+    let mut copy = CopyIn {
+        tree: &tree,
+        made: HashMap::new(),
+        bar: progress::bytes("copying"),
+        buffer: vec![0; CHUNK],
+        problems: Vec::new(),
+    };
+    for path in paths {
+        if let Err(problem) = copy.path(path, dest, paths.len() > 1) {
+            copy.problems.push(problem);
         }
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    copy.bar.finish_and_clear();
+    let problems = std::mem::take(&mut copy.problems);
+    drop(copy);
     for problem in problems {
         tree.report("put", problem);
     }
     tree.close(Ok(()))
 }
 
-fn put_path<'t>(
-    tree: &'t Tree,
-    copy: &mut In<'t>,
-    path: &OsStr,
-    dest: &OsStr,
-    many: bool,
-    problems: &mut Vec<String>,
-) -> std::result::Result<(), String> {
-    let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
-    let into = match tree.find(dest, true) {
-        Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
-        Ok(_) if many => return Err(place(FsError::NotADirectory)),
-        Err(error) if many => return Err(place(error)),
-        _ => None,
-    };
-    let absolute = fs::canonicalize(path).ok();
-    let own_name =
-        Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
-    match (into, own_name) {
-        (Some(dir), Some(name)) => put_node(copy, Path::new(path), &dir, name.as_bytes(), problems),
-        (Some(_), None) => return Err(format!("{}: has no name", show(path))),
-        (None, _) => {
-            let (dir, name) = tree.find_parent(dest).map_err(place)?;
-            put_node(copy, Path::new(path), &dir, name, problems);
+impl<'t> CopyIn<'t> {
+    fn path(&mut self, path: &OsStr, dest: &OsStr, many: bool) -> std::result::Result<(), String> {
+        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
+        let into = match self.tree.find(dest, true) {
+            Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
+            Ok(_) if many => return Err(place(FsError::NotADirectory)),
+            Err(error) if many => return Err(place(error)),
+            _ => None,
+        };
+        let absolute = fs::canonicalize(path).ok();
+        let own_name =
+            Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
+        match (into, own_name) {
+            (Some(dir), Some(name)) => self.node(Path::new(path), &dir, name.as_bytes()),
+            (Some(_), None) => return Err(format!("{}: has no name", show(path))),
+            (None, _) => {
+                let (dir, name) = self.tree.find_parent(dest).map_err(place)?;
+                self.node(Path::new(path), &dir, name);
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
+        if let Err(problem) = self.try_node(path, dir, name) {
+            self.problems.push(format!("{}: {problem}", path.display()));
         }
     }
-    Ok(())
-}
 
-fn put_node<'t>(
-    copy: &mut In<'t>,
-    path: &Path,
-    dir: &InodeRef<'t>,
-    name: &[u8],
-    problems: &mut Vec<String>,
-) {
-    if let Err(problem) = try_node(copy, path, dir, name, problems) {
-        problems.push(format!("{}: {problem}", path.display()));
-    }
-}
-
-fn try_node<'t>(
-    copy: &mut In<'t>,
-    path: &Path,
-    dir: &InodeRef<'t>,
-    name: &[u8],
-    problems: &mut Vec<String>,
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let metadata = path.symlink_metadata()?;
-    let key = (metadata.dev(), metadata.ino());
-    let shared = !metadata.is_dir() && metadata.nlink() > 1;
-    if shared && let Some(first) = copy.made.get(&key) {
-        drop(dir.fs.link(first.ino, dir.ino, name).map(|attr| InodeRef::from_attr(dir.fs, &attr))?);
-        return Ok(());
-    }
-    let node = make(path, &metadata, dir, name)?;
-    if metadata.is_dir() {
-        let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            put_node(copy, &entry.path(), &node, entry.file_name().as_bytes(), problems);
+    fn try_node(
+        &mut self,
+        path: &Path,
+        dir: &InodeRef<'t>,
+        name: &[u8],
+    ) -> std::result::Result<(), Problem> {
+        let metadata = path.symlink_metadata()?;
+        let key = (metadata.dev(), metadata.ino());
+        let shared = !metadata.is_dir() && metadata.nlink() > 1;
+        if shared && let Some(first) = self.made.get(&key) {
+            let linked = dir.fs.link(first.ino, dir.ino, name)?;
+            drop(InodeRef::from_attr(dir.fs, &linked));
+            return Ok(());
         }
-    } else if metadata.is_file() {
-        put_contents(copy, &File::open(path)?, &node)?;
+        let node = make(path, &metadata, dir, name)?;
+        if metadata.is_dir() {
+            let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+            entries.sort_by_key(fs::DirEntry::file_name);
+            for entry in entries {
+                self.node(&entry.path(), &node, entry.file_name().as_bytes());
+            }
+        } else if metadata.is_file() {
+            self.contents(&File::open(path)?, &node)?;
+        }
+        put_attributes(path, &metadata, &node)?;
+        if shared {
+            self.made.insert(key, node);
+        }
+        Ok(())
     }
-    put_attributes(path, &metadata, &node)?;
-    if shared {
-        copy.made.insert(key, node);
+
+    fn contents(&mut self, file: &File, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+        use rustix::fs::SeekFrom;
+        let size = file.metadata()?.len();
+        let mut offset = 0;
+        while offset < size {
+            offset = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+                Ok(start) => start,
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(rustix::io::Errno::INVAL) => offset,
+                Err(error) => return Err(error.into()),
+            };
+            let end = rustix::fs::seek(file, SeekFrom::Hole(offset)).unwrap_or(size);
+            while offset < end {
+                let want = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
+                let count = file.read_at(&mut self.buffer[..want], offset)?;
+                if count == 0 {
+                    return Ok(());
+                }
+                node.fs.write(node.ino, offset, &self.buffer[..count])?;
+                offset += count as u64;
+                self.bar.inc(count as u64);
+            }
+        }
+        if node.attr()?.size != size {
+            node.fs.setattr(node.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Makes the inode, or takes a directory that is there.
@@ -123,7 +151,7 @@ fn make<'t>(
     metadata: &Metadata,
     dir: &InodeRef<'t>,
     name: &[u8],
-) -> std::result::Result<InodeRef<'t>, Box<dyn std::error::Error>> {
+) -> std::result::Result<InodeRef<'t>, Problem> {
     let kind = metadata.file_type();
     match dir.child(name) {
         Ok(there) if kind.is_dir() && there.is_dir()? => return Ok(there),
@@ -160,44 +188,20 @@ fn make<'t>(
     Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 
-fn put_contents(
-    copy: &mut In<'_>,
-    file: &File,
-    node: &InodeRef<'_>,
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    use rustix::fs::SeekFrom;
-    let size = file.metadata()?.len();
-    let mut offset = 0;
-    while offset < size {
-        offset = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(rustix::io::Errno::NXIO) => break,
-            Err(rustix::io::Errno::INVAL) => offset,
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(offset)).unwrap_or(size);
-        while offset < end {
-            let want = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
-            let count = file.read_at(&mut copy.buffer[..want], offset)?;
-            if count == 0 {
-                return Ok(());
-            }
-            node.fs.write(node.ino, offset, &copy.buffer[..count])?;
-            offset += count as u64;
-            copy.bar.inc(count as u64);
-        }
-    }
-    if node.attr()?.size != size {
-        node.fs.setattr(node.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
-    }
-    Ok(())
+/// Extended attributes that are worth copying: all but those which security modules set on their
+/// own.
+fn is_copied(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name.starts_with(b"trusted.")
+        || name.starts_with(b"system.posix_acl_")
+        || name == b"security.capability"
 }
 
 fn put_attributes(
     path: &Path,
     metadata: &Metadata,
     node: &InodeRef<'_>,
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
+) -> std::result::Result<(), Problem> {
     let mut names = vec![0; 65536];
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
     for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {

@@ -48,7 +48,8 @@ impl Fixture {
 
     /// Paths on the volume, by the library.
     fn names(&self) -> Vec<String> {
-        let tree = Tree::open(&self.image, &[], false).unwrap();
+        let volume = args::VolumeArgs { source: self.image.clone(), options: Vec::new() };
+        let tree = Tree::open(&volume, false).unwrap();
         let mut names = Vec::new();
         let mut todo = vec![String::new()];
         while let Some(path) = todo.pop() {

@@ -21,10 +21,10 @@ pub fn info(args: &InspectArgs) -> Result<()> {
 
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
-    let replayed =
-        volume::replay(&args.source, &options::volume_only(&args.options)?, args.dry_run)?;
+    let InspectArgs { json, options, source } = &args.inspect;
+    let replayed = volume::replay(source, &options::volume_only(options)?, args.dry_run)?;
     let text = replay_text(&replayed, args.dry_run);
-    show(args.json, &replayed, &text)
+    show(*json, &replayed, &text)
 }
 
 fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
