@@ -40,7 +40,7 @@ use crate::pool;
 use crate::wire::{Reply, Request, header};
 
 /// True for requests that mostly wait for a device or for other requests. (An fsync that waits
-/// calls [`Pool::wait`] itself: most are deferred.)
+/// says so itself, [`Server::about_to_wait`]: most are deferred.)
 fn waits(opcode: u32, direct_io: bool) -> bool {
     match opcode {
         op::READ | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
@@ -133,7 +133,7 @@ impl Server for Worker {
     }
 
     fn about_to_wait(&self) {
-        self.shared.pool.wait(self.id, &|id| start_worker(&self.shared, id));
+        self.shared.pool.take(self.id, true, &|id| start_worker(&self.shared, id));
     }
 
     fn defer(&self, request: &Request<'_>) -> Option<Done> {

@@ -3,6 +3,8 @@
 //! The reply accepts each one that makes the mount faster or more exact. None is required, so a
 //! mount on an old kernel works and is slower.
 
+use std::sync::LazyLock;
+
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
@@ -41,16 +43,12 @@ impl Agreed {
 
 /// Most bytes of data in one request: what the kernel's limit allows, at most [`MAX_DATA`].
 pub(crate) fn max_data() -> u32 {
-    static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *MAX.get_or_init(kernel_limit)
-}
-
-fn kernel_limit() -> u32 {
-    let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit")
-        .ok()
-        .and_then(|text| text.trim().parse::<u32>().ok())
-        .unwrap_or(256);
-    pages.clamp(32, 65535).saturating_mul(page_size()).min(MAX_DATA)
+    static MAX: LazyLock<u32> = LazyLock::new(|| {
+        let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").ok();
+        let pages = limit.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(256);
+        pages.clamp(32, 65535).saturating_mul(page_size()).min(MAX_DATA)
+    });
+    *MAX
 }
 
 fn page_size() -> u32 {

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! A request that always waits (for a device, a commit) makes its worker *waiting* from the start;
-//! others do so when they begin to wait ([`Pool::wait`]). If no reader is left then, an idle worker
+//! others do so when they begin to wait ([`Pool::take`]). If no reader is left then, an idle worker
 //! is woken or a new one started. All other requests are short as a rule, but may have to wait for
 //! a block of a directory, for room in the journal, for a lock. For these there is the *watchdog*,
 //! a thread: while no worker reads, it counts a worker that works for longer than [`PATIENCE`] as
@@ -177,15 +177,9 @@ impl State {
         Action::Nothing
     }
 
-    /// Called when a reader has taken a request.
+    /// Called when a reader has taken a request, and before a worker waits.
     fn take(&mut self, id: Id, waits: bool, now: Instant) -> Action {
         self.set(id, if waits { Doing::Waiting } else { Doing::Working(now) });
-        self.call_reader(true)
-    }
-
-    /// Called before a worker waits.
-    fn wait(&mut self, id: Id) -> Action {
-        self.set(id, Doing::Waiting);
         self.call_reader(true)
     }
 
@@ -273,15 +267,10 @@ impl Pool {
         started
     }
 
-    /// Called when a worker has read a request; `waits`: one that always waits.
+    /// Called when a worker has read a request (`waits`: one that always waits), and before one
+    /// waits for a device.
     pub(crate) fn take(&self, id: Id, waits: bool, start: Start<'_>) {
         let action = self.state.lock().take(id, waits, Instant::now());
-        self.act(action, start);
-    }
-
-    /// Called before a worker waits for a device.
-    pub(crate) fn wait(&self, id: Id, start: Start<'_>) {
-        let action = self.state.lock().wait(id);
         self.act(action, start);
     }
 
@@ -291,7 +280,7 @@ impl Pool {
         let action = {
             let mut state = self.state.lock();
             state.dependent += 1;
-            state.wait(id)
+            state.take(id, true, Instant::now())
         };
         self.act(action, start);
         let others = {

@@ -26,15 +26,12 @@
 //! Invariants
 //! - MG-1: a request is answered by an operation that began after it was queued. `Merger::turn`
 //!   takes requests from the queue only before it issues, never while it does.
-//! - MG-2: every request in the queue is answered. A caller first queues its request, then checks
-//!   that the issuing thread still runs (`Merger::ask`); a stop first clears `running`, then
-//!   empties the queue (`Merger::stop`). So at least one of the two sees what the other did, and
-//!   empties the queue. A request that was taken from the queue is answered by the thread that
-//!   took it.
+//! - MG-2: every request in the queue is answered. It is queued only while there is an issuing
+//!   thread (`Merger::ask`); a stop first takes the thread out of the state, waits for its end, and
+//!   then answers what is left (`Merger::stop`).
 //! - MG-3: the requests of a batch get the same answer, also if the operation panics
 //!   ([`Issue::broken`]).
-//! - MG-4: `running` is set if and only if there is a thread: a start that failed leaves nothing
-//!   behind (`Merger::start`).
+//! - MG-4: a start that failed leaves nothing behind (`Merger::start`).
 //!
 //! Locks: `control` is held while the thread starts or ends and never by a caller or by the thread;
 //! the others are leaves.
@@ -43,8 +40,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_queue::SegQueue;
-use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
@@ -119,19 +114,12 @@ impl Callers {
     }
 }
 
-/// Waiting times in ms, of the last batch and of the slowest one.
-#[derive(Clone, Copy, Default)]
-struct Times {
-    current: u64,
-    peak: u64,
-}
-
 /// Counters of a [`Merger`]: those that f2fs shows of its checkpoint thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeStats {
     /// The issuing thread runs.
     pub enabled: bool,
-    /// Requests that wait now.
+    /// Requests that have no answer yet.
     pub queued: u64,
     /// Operations done for the queue.
     pub issued: u64,
@@ -155,19 +143,22 @@ impl MergeStats {
     }
 }
 
+/// The queue, and what is known of its thread and of the operations.
+struct State<I: Issue> {
+    /// Requests that no operation answers yet.
+    queue: Vec<Arc<Request<I>>>,
+    /// Wakes the issuing thread, if there is one.
+    thread: Option<Wakeup>,
+    callers: Callers,
+    stats: MergeStats,
+}
+
 /// The queue, its thread, and the one entry to both: [`ask`](Self::ask).
 pub struct Merger<I: Issue> {
     issue: I,
     clock: Arc<dyn Clock>,
-    queue: SegQueue<Arc<Request<I>>>,
-    running: AtomicBool,
-    wakeup: Mutex<Wakeup>,
+    state: Mutex<State<I>>,
     control: Mutex<Option<Runner>>,
-    queued: AtomicU64,
-    issued: AtomicU64,
-    total: AtomicU64,
-    times: Mutex<Times>,
-    callers: Mutex<Callers>,
 }
 
 impl<I: Issue> std::fmt::Debug for Merger<I> {
@@ -179,19 +170,13 @@ impl<I: Issue> std::fmt::Debug for Merger<I> {
 impl<I: Issue> Merger<I> {
     /// Without an issuing thread: each caller does its own operation.
     pub fn new(issue: I, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self {
-            issue,
-            clock,
-            queue: SegQueue::new(),
-            running: AtomicBool::new(false),
-            wakeup: Mutex::new(Wakeup::new()),
-            control: Mutex::new(None),
-            queued: AtomicU64::new(0),
-            issued: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            times: Mutex::new(Times::default()),
-            callers: Mutex::default(),
-        })
+        let state = State {
+            queue: Vec::new(),
+            thread: None,
+            callers: Callers::default(),
+            stats: MergeStats::default(),
+        };
+        Arc::new(Self { issue, clock, state: Mutex::new(state), control: Mutex::new(None) })
     }
 
     /// The operation.
@@ -201,31 +186,27 @@ impl<I: Issue> Merger<I> {
 
     /// Asks for the operation and waits for its result.
     pub fn ask(&self, ask: I::Ask) -> I::Answer {
-        if !self.running.load(Ordering::SeqCst) {
+        let mut state = self.state.lock();
+        let Some(wakeup) = state.thread.clone() else {
+            drop(state);
             return self.issue.issue(ask);
-        }
+        };
         let request = Arc::new(Request {
             ask,
             queued_ns: self.clock.now_ns(),
             answer: Mutex::new(None),
             answered: Condvar::new(),
         });
-        self.queued.fetch_add(1, Ordering::SeqCst);
-        self.queue.push(Arc::clone(&request));
-        let wakeup = self.wakeup.lock().clone();
+        state.queue.push(Arc::clone(&request));
+        state.stats.queued += 1;
+        drop(state);
         wakeup.wake();
-        if !self.running.load(Ordering::SeqCst) {
-            // The thread ended meanwhile, perhaps before it saw the request (MG-2).
-            self.turn();
-        }
         request.wait()
     }
 
     /// Answers the requests in the queue with one operation. False if there were none.
     fn turn(&self) -> bool {
-        // No more than are queued now: other threads may add requests without end.
-        let batch: Vec<_> =
-            std::iter::from_fn(|| self.queue.pop()).take(self.queue.len()).collect();
+        let batch = std::mem::take(&mut self.state.lock().queue);
         let Some(ask) = batch.iter().map(|request| request.ask).reduce(I::join) else {
             return false;
         };
@@ -237,19 +218,19 @@ impl<I: Issue> Merger<I> {
         let now = self.clock.now_ns();
         let waited = |request: &Arc<Request<I>>| now.saturating_sub(request.queued_ns) / 1_000_000;
         let mean = batch.iter().map(waited).sum::<u64>() / count;
-        self.issued.fetch_add(1, Ordering::Relaxed);
-        self.total.fetch_add(count, Ordering::Relaxed);
-        self.queued.fetch_sub(count, Ordering::Relaxed);
-        {
-            let mut times = self.times.lock();
-            times.current = mean;
-            times.peak = times.peak.max(mean);
-        }
-        *self.callers.lock() = Callers {
-            count: batch.len() + self.queue.len(),
+        let mut state = self.state.lock();
+        let stats = &mut state.stats;
+        stats.issued += 1;
+        stats.total += count;
+        stats.queued -= count;
+        stats.cur_time_ms = mean;
+        stats.peak_time_ms = stats.peak_time_ms.max(mean);
+        state.callers = Callers {
+            count: batch.len() + state.queue.len(),
             ended_ns: now,
             took_ns: now.saturating_sub(began_ns),
         };
+        drop(state);
         batch.into_iter().for_each(|request| request.give(answer.clone()));
         true
     }
@@ -272,11 +253,9 @@ impl<I: Issue> Merger<I> {
         }
         // The last thread's wake-up stays stopped.
         let wakeup = Wakeup::new();
-        let runner =
-            start(&wakeup, IssueService { merger: Arc::clone(self), begun: None, pauses: 0 })?;
-        *self.wakeup.lock() = wakeup;
-        *control = Some(runner);
-        self.running.store(true, Ordering::SeqCst);
+        let service = IssueService { merger: Arc::clone(self), begun: None, pauses: 0 };
+        *control = Some(start(&wakeup, service)?);
+        self.state.lock().thread = Some(wakeup);
         Ok(())
     }
 
@@ -285,22 +264,15 @@ impl<I: Issue> Merger<I> {
     pub fn stop(&self) {
         let mut control = self.control.lock();
         let Some(runner) = control.take() else { return };
-        self.running.store(false, Ordering::SeqCst);
+        self.state.lock().thread = None;
         runner.stop();
-        while self.turn() {}
+        self.turn();
     }
 
     /// Counters.
     pub fn stats(&self) -> MergeStats {
-        let Times { current, peak } = *self.times.lock();
-        MergeStats {
-            enabled: self.running.load(Ordering::SeqCst),
-            queued: self.queued.load(Ordering::Relaxed),
-            issued: self.issued.load(Ordering::Relaxed),
-            total: self.total.load(Ordering::Relaxed),
-            cur_time_ms: current,
-            peak_time_ms: peak,
-        }
+        let state = self.state.lock();
+        MergeStats { enabled: state.thread.is_some(), ..state.stats }
     }
 }
 
@@ -318,9 +290,12 @@ impl<I: Issue> Service for IssueService<I> {
     fn step(&mut self) -> Progress {
         self.begun.get_or_insert_with(|| self.merger.issue.begin());
         let merger = &self.merger;
-        let callers = *merger.callers.lock();
+        let (callers, queued) = {
+            let state = merger.state.lock();
+            (state.callers, state.queue.len())
+        };
         if self.pauses < callers.count
-            && let Some(pause) = callers.pause(merger.clock.now_ns(), merger.queue.len())
+            && let Some(pause) = callers.pause(merger.clock.now_ns(), queued)
         {
             self.pauses += 1;
             return Progress::Idle(Some(pause));

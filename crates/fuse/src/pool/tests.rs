@@ -71,7 +71,7 @@ fn where_no_worker_can_be_had_the_next_that_finishes_reads() {
     assert!(matches!(state.take(1, true, now), Action::Nothing));
     assert_eq!(counts(&state), [2, 0, 0, 0]);
     state.dependent = 1;
-    let third = started(state.wait(1));
+    let third = started(state.take(1, true, Instant::now()));
     state.set(third, Doing::Free);
     assert!(matches!(state.call_reader(false), Action::Nothing), "it could not be started");
     assert_eq!(state.finish(0, false), After::Read);
@@ -140,7 +140,7 @@ fn rules_hold_for_every_short_history() {
             let mut next = copy(state);
             match (event, next.slots[id].doing) {
                 (Event::Take(waits), Doing::Reading) => drop(next.take(id, waits, now)),
-                (Event::Wait, Doing::Working(_) | Doing::Waiting) => drop(next.wait(id)),
+                (Event::Wait, Doing::Working(_) | Doing::Waiting) => drop(next.take(id, true, now)),
                 (Event::Finish, Doing::Working(_) | Doing::Waiting) => {
                     next.finish(id, false);
                 }

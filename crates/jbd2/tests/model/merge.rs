@@ -1,6 +1,5 @@
 //! Merged requests: no caller is answered by work that began before it asked, and none is
-//! forgotten, whenever the issuing thread starts and stops. (The queue itself is one step of the
-//! model; its own interleavings are its crate's business.)
+//! forgotten, whenever the issuing thread starts and stops.
 
 use std::sync::Arc;
 

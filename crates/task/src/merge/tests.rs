@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,10 @@ impl Lab {
         }
     }
 
+    fn queue_len(&self) -> usize {
+        self.merger.state.lock().queue.len()
+    }
+
     fn next(&self) -> (u64, u32) {
         self.began.recv_timeout(PATIENCE).expect("an operation begins")
     }
@@ -84,7 +89,7 @@ fn no_request_joins_what_has_begun() {
     assert_eq!(lab.next(), (1, 1));
     let others: Vec<_> = (0..99).map(|i| lab.ask(if i % 2 == 0 { 2 } else { 4 })).collect();
     lab.wait_queued(100);
-    while lab.merger.queue.len() < 99 {
+    while lab.queue_len() < 99 {
         std::thread::yield_now();
     }
     lab.clock.advance(Duration::from_millis(30));
@@ -131,7 +136,7 @@ fn a_stop_leaves_no_request_behind() {
         let (number, _) = lab.next();
         let others: Vec<_> = (0..5).map(|_| lab.ask(2)).collect();
         lab.wait_queued(6);
-        while lab.merger.queue.len() < 5 {
+        while lab.queue_len() < 5 {
             std::thread::yield_now();
         }
         let merger = Arc::clone(&lab.merger);
@@ -182,7 +187,7 @@ fn a_panic_is_an_answer() {
     let first = lab.ask(1);
     lab.next();
     let others: Vec<_> = [0xBA0, 0x00D].into_iter().map(|bits| lab.ask(bits)).collect();
-    while lab.merger.queue.len() < 2 {
+    while lab.queue_len() < 2 {
         std::thread::yield_now();
     }
     lab.go_on.send(()).expect("open");
@@ -217,13 +222,13 @@ fn expected_callers_are_waited_for() {
 #[test]
 fn one_operation_for_callers_that_come_one_by_one() {
     let lab = Lab::new();
-    lab.merger.running.store(true, Ordering::SeqCst);
-    *lab.merger.callers.lock() = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
+    lab.merger.state.lock().thread = Some(Wakeup::new());
+    lab.merger.state.lock().callers = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
     let mut service = IssueService { merger: Arc::clone(&lab.merger), begun: None, pauses: 0 };
     let wait_for = |n| {
         let began = Instant::now();
-        while lab.merger.queue.len() != n {
-            assert!(began.elapsed() < PATIENCE, "{} wait", lab.merger.queue.len());
+        while lab.queue_len() != n {
+            assert!(began.elapsed() < PATIENCE, "{} wait", lab.queue_len());
             std::thread::yield_now();
         }
     };
@@ -239,7 +244,7 @@ fn one_operation_for_callers_that_come_one_by_one() {
     // A clock that stands still ends no wait: there are no more waits than callers.
     let third = lab.ask(4);
     wait_for(1);
-    *lab.merger.callers.lock() = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
+    lab.merger.state.lock().callers = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
     for _ in 0..2 {
         assert!(matches!(service.step(), Progress::Idle(Some(_))));
     }
