@@ -318,10 +318,7 @@ impl Journal {
     pub fn read_home(&self, start: BlockNr, bytes: &mut [u8]) -> Result<()> {
         let size = self.cache.block_size();
         let last = start.plus((bytes.len() / size.len()).saturating_sub(1) as u64);
-        if !self.cache.in_range(last) {
-            let what = "block number past the end of the volume".to_owned();
-            return Err(JournalError::Corrupt { what, block: last.0 });
-        }
+        self.cache.check(last)?;
         Ok(self.device.read_at(bytes, start.offset(size))?)
     }
 
