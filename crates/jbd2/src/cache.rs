@@ -127,7 +127,7 @@ const SHARDS: usize = 64;
 /// How many buffers one insertion may look at for a victim: bounds the time under the shard lock.
 const CLOCK_STEPS: usize = 16;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shard {
     map: HashMap<BlockNr, Arc<Buf>, RandomState>,
     hits: u64,
@@ -166,6 +166,7 @@ impl Shard {
 }
 
 /// All cached blocks of one device.
+#[derive(Debug)]
 pub(crate) struct BlockCache {
     dev: SharedDevice,
     block_size: BlockSize,
@@ -175,12 +176,6 @@ pub(crate) struct BlockCache {
     shards: Vec<CachePadded<Mutex<Shard, { Rank::CacheShard as u8 }>>>,
     /// One more than the number of the block that could not be read last; 0: none.
     failed_read: AtomicU64,
-}
-
-impl std::fmt::Debug for BlockCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlockCache").field("blocks", &self.blocks).finish_non_exhaustive()
-    }
 }
 
 impl BlockCache {
@@ -204,14 +199,10 @@ impl BlockCache {
         nr.0 < self.blocks
     }
 
-    fn check(&self, nr: BlockNr) -> Result<()> {
-        if nr.0 < self.blocks {
-            return Ok(());
-        }
-        Err(JournalError::Corrupt {
-            what: "block number past the end of the volume".into(),
-            block: nr.0,
-        })
+    /// Err if it is not.
+    pub fn check(&self, nr: BlockNr) -> Result<()> {
+        let what = "block number past the end of the volume";
+        self.in_range(nr).then_some(()).ok_or_else(|| JournalError::corrupt(what, nr.0))
     }
 
     /// The block, from memory or from the device.

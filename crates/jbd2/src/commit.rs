@@ -79,7 +79,7 @@ impl Journal {
             // Overdrawn by more than the slack. No other thread takes space meanwhile; failure
             // shows in `take`.
             drop(state);
-            let _ = self.checkpoint_before(tid);
+            let _ = self.checkpoint_through(tid.previous(), true);
             state = self.state.lock();
         }
         let run = match &mut state.log.space {

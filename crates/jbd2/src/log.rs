@@ -34,6 +34,7 @@ const SLACK: u32 = if cfg!(feature = "model") { 4 } else { 32 };
 const MAX_PIECES: usize = 512;
 
 /// A recovered log: empty, or with nothing but fast commits of the next transaction.
+#[derive(Debug)]
 pub struct LogConfig {
     /// The device that holds it.
     pub device: SharedDevice,
@@ -45,12 +46,6 @@ pub struct LogConfig {
     pub superblock: JournalSuperblock,
     /// Id of the first transaction to write.
     pub next_tid: Tid,
-}
-
-impl std::fmt::Debug for LogConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogConfig").field("next_tid", &self.next_tid).finish_non_exhaustive()
-    }
 }
 
 /// How the superblock is written.
@@ -73,6 +68,7 @@ pub enum Erase {
     Zero,
 }
 
+#[derive(Debug)]
 struct Super {
     sb: JournalSuperblock,
     /// The whole block that holds it: bytes behind the superblock survive.
@@ -80,6 +76,7 @@ struct Super {
 }
 
 /// A live log.
+#[derive(Debug)]
 pub(crate) struct Log {
     device: SharedDevice,
     external: bool,
@@ -90,12 +87,6 @@ pub(crate) struct Log {
     superblock: Mutex<Super, { Rank::LogSuperblock as u8 }>,
     /// Time of the last commit record: they never go backwards.
     last_time: Mutex<CommitTime, { Rank::LogSuperblock as u8 }>,
-}
-
-impl std::fmt::Debug for Log {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
-    }
 }
 
 /// Bytes of one log block.
@@ -159,7 +150,7 @@ impl Log {
         config.map.read(&*config.device, config.map.superblock_block(), &mut block)?;
         let (first, end) = (sb.first, sb.log_end());
         if first >= end {
-            return Err(JournalError::Corrupt { what: "the log has no blocks".into(), block: 0 });
+            return Err(JournalError::corrupt("the log has no blocks", 0u32));
         }
         let area = sb.fc_range();
         let wraps = area.is_none();
@@ -259,7 +250,7 @@ impl Log {
         if pieces.len() != count {
             let what =
                 format!("transaction {tid} needs {count} blocks, {} were set apart", pieces.len());
-            return Err(JournalError::Corrupt { what, block: 0 });
+            return Err(JournalError::corrupt(what, 0u32));
         }
         Ok(Image { pieces })
     }
@@ -286,7 +277,7 @@ impl Log {
                 .max(1);
             let (now, later) = rest.split_at(run);
             places.0.push((
-                self.offset(*first)?,
+                self.map.offset(*first)?,
                 now.iter().map(|(_, p)| IoSlice::new(p.bytes())).collect(),
             ));
             rest = later;
@@ -302,20 +293,13 @@ impl Log {
     /// Writes the commit record, durable on return if `fua`.
     pub fn write_record(&self, image: &Image, fua: bool) -> Result<()> {
         let Some((n, piece)) = image.pieces.last() else { return Ok(()) };
-        let at = self.offset(*n)?;
+        let at = self.map.offset(*n)?;
         if fua {
             self.device.write_fua(piece.bytes(), at)?;
         } else {
             self.device.write_at(piece.bytes(), at)?;
         }
         Ok(())
-    }
-
-    fn offset(&self, n: u32) -> Result<u64> {
-        self.map.device_offset(n).ok_or_else(|| JournalError::Corrupt {
-            what: "log block outside of the journal".into(),
-            block: n.into(),
-        })
     }
 
     /// A durable write is a write and a whole flush, of the file system's device, too.
@@ -376,7 +360,7 @@ impl Log {
         while !rest.is_empty() {
             let most = (self.map.contiguous(n) as usize).max(1) * block;
             let (now, later) = rest.split_at(most.min(rest.len()));
-            places.0.push((self.offset(n)?, vec![IoSlice::new(now)]));
+            places.0.push((self.map.offset(n)?, vec![IoSlice::new(now)]));
             n += (now.len() / block) as u32;
             rest = later;
         }
@@ -415,7 +399,7 @@ impl Log {
         if let Some(bytes) = s.block.get_mut(..SUPERBLOCK_SIZE) {
             bytes.copy_from_slice(&sb.encode());
         }
-        let at = self.offset(self.map.superblock_block())?;
+        let at = self.map.offset(self.map.superblock_block())?;
         match how {
             How::Plainly => self.device.write_at(&s.block, at)?,
             How::Durably => self.device.write_fua(&s.block, at)?,
@@ -442,7 +426,7 @@ impl Log {
         let mut n = first;
         while n < end {
             let run = self.map.contiguous(n).min(end - n);
-            let (at, len) = (self.offset(n)?, u64::from(run) * block);
+            let (at, len) = (self.map.offset(n)?, u64::from(run) * block);
             match how {
                 Erase::Discard => self.device.discard(at, len)?,
                 Erase::Zero => self.device.zero_range(at, len)?,

@@ -44,8 +44,7 @@ impl LogMap {
     /// The map of a journal inode: `(first log block, first device block, blocks)`, in log order
     /// without holes.
     pub fn from_extents(block_size: BlockSize, extents: Vec<(u32, u64, u32)>) -> Result<Self> {
-        let corrupt =
-            |what: String, block: u32| JournalError::Corrupt { what, block: u64::from(block) };
+        let corrupt = |what: String, block: u32| JournalError::corrupt(what, block);
         let mut merged: Vec<Extent> = Vec::new();
         let mut len = 0u32;
         for (log_start, device_start, count) in extents {
@@ -119,6 +118,12 @@ impl LogMap {
         self.device_block(n).map(|nr| nr.offset(self.block_size))
     }
 
+    /// The same for a block that must be there.
+    pub(crate) fn offset(&self, n: u32) -> Result<u64> {
+        let outside = || JournalError::corrupt("log block outside of the journal", n);
+        self.device_offset(n).ok_or_else(outside)
+    }
+
     /// How many log blocks from `n` on (itself included) follow each other on the device; 0 outside
     /// of the log.
     #[must_use]
@@ -159,14 +164,10 @@ impl LogMap {
         let mut n = n;
         let mut rest = buf;
         while !rest.is_empty() {
-            let outside = || JournalError::Corrupt {
-                what: "read outside of the log".to_owned(),
-                block: n.into(),
-            };
-            let offset = self.device_offset(n).ok_or_else(outside)?;
+            let offset = self.offset(n)?;
             let run = self.contiguous(n).min(u32::try_from(rest.len() / size).unwrap_or(u32::MAX));
             if run == 0 {
-                return Err(outside());
+                return Err(JournalError::corrupt("read of less than a log block", n));
             }
             let (now, later) = rest.split_at_mut(run as usize * size);
             device.read_at(now, offset)?;

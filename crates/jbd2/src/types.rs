@@ -39,6 +39,12 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    pub(crate) fn corrupt(what: impl Into<String>, block: impl Into<u64>) -> Self {
+        Self::Corrupt { what: what.into(), block: block.into() }
+    }
+}
+
 /// Transaction id. 32 bits that wrap: order is modular, so there is no `Ord`; use [`Tid::after`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tid(pub u32);

@@ -48,7 +48,7 @@ impl Journal {
         self.flush_data()?;
         let Some(log) = self.log.get() else { return Ok(()) };
         let newest = self.state.lock().tx.committed;
-        self.checkpoint_through(newest)?;
+        self.checkpoint_through(newest, false)?;
         let _one = self.checkpointing.lock();
         let mut state = self.state.lock();
         if state.log.empty {

@@ -26,14 +26,6 @@ use crate::types::{Result, Tid};
 /// What a block is to hold.
 pub(crate) type Block = (BlockNr, Arc<Vec<u8>>);
 
-/// The holder of the committer's role.
-enum Committer {
-    /// The caller: no other thread takes log space.
-    Me,
-    /// Another thread, or none.
-    Any,
-}
-
 /// The committer's role, to go back with the log's head. Never waited for with `checkpointing`
 /// held: a commit that overdrew has it, and waits for that lock.
 struct Role<'a>(&'a Journal);
@@ -88,7 +80,7 @@ impl Journal {
         let began = self.clock.now_ns();
         if self.settle(&mut rounds) {
             self.counters.checkpoint.shared_flushes.add(1);
-            self.move_tail(log, &mut rounds, &Committer::Any)?;
+            self.move_tail(log, &mut rounds, false)?;
         }
         let mut dry = false;
         loop {
@@ -100,13 +92,12 @@ impl Journal {
                 Decision::Rest => return Ok(Progress::Idle(None)),
                 Decision::Share(ns) => return Ok(Progress::Idle(Some(Duration::from_nanos(ns)))),
                 Decision::Now(through) => {
-                    self.write_through(log, &mut rounds, through, &Committer::Any)?;
+                    self.write_through(log, &mut rounds, through, false)?;
                     return Ok(Progress::More);
                 }
                 Decision::Rewind => {
                     let (role, through) = self.take_role();
-                    let committer = role.as_ref().map_or(Committer::Any, |_| Committer::Me);
-                    let moved = self.write_through(log, &mut rounds, through, &committer)?;
+                    let moved = self.write_through(log, &mut rounds, through, role.is_some())?;
                     drop(role);
                     if is_async {
                         self.worked(began);
@@ -125,7 +116,7 @@ impl Journal {
                     dry = true;
                 }
                 Decision::Finish => {
-                    let moved = self.finish(log, &mut rounds, &Committer::Any)?;
+                    let moved = self.finish(log, &mut rounds, false)?;
                     if is_async {
                         self.worked(began);
                     }
@@ -232,7 +223,7 @@ impl Journal {
     }
 
     /// Makes home writes durable if they are not, and moves the tail. True if it moved.
-    fn finish(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
+    fn finish(&self, log: &Log, rounds: &mut Rounds, has_role: bool) -> Result<bool> {
         let began = self.clock.now_ns();
         self.settle(rounds);
         if rounds.unflushed_for(began).is_some() {
@@ -240,24 +231,16 @@ impl Journal {
             self.settle(rounds);
         }
         rounds.busy_ns += self.clock.now_ns().saturating_sub(began);
-        self.move_tail(log, rounds, committer)
+        self.move_tail(log, rounds, has_role)
     }
 
-    /// Writes home what transactions up to `through` still need, flushes, and moves the tail.
-    pub(crate) fn checkpoint_through(&self, through: Tid) -> Result<()> {
-        self.checkpoint_as(through, &Committer::Any)
-    }
-
-    /// The same for all transactions before `tid`, for which the caller has the committer's role.
-    pub(crate) fn checkpoint_before(&self, tid: Tid) -> Result<()> {
-        self.checkpoint_as(tid.previous(), &Committer::Me)
-    }
-
-    fn checkpoint_as(&self, through: Tid, committer: &Committer) -> Result<()> {
+    /// Writes home what transactions up to `through` still need, flushes, and moves the tail. The
+    /// caller has the committer's role if it `has_role`: no other thread takes log space then.
+    pub(crate) fn checkpoint_through(&self, through: Tid, has_role: bool) -> Result<()> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
         let Some(log) = self.log.get() else { return Ok(()) };
-        self.write_through(log, &mut rounds, through, committer).map(drop)
+        self.write_through(log, &mut rounds, through, has_role).map(drop)
     }
 
     fn write_through(
@@ -265,13 +248,13 @@ impl Journal {
         log: &Log,
         rounds: &mut Rounds,
         through: Tid,
-        committer: &Committer,
+        has_role: bool,
     ) -> Result<bool> {
         // What is left of an asynchronous round is in it, or can wait.
         rounds.begin(Vec::new());
         let due = self.checkpoint.due(through, false);
         self.write_home(rounds, due, None)?;
-        self.finish(log, rounds, committer)
+        self.finish(log, rounds, has_role)
     }
 
     /// Takes the committer's role if it is free; else its end wakes the checkpoint. Gives the
@@ -316,7 +299,7 @@ impl Journal {
     /// Names the oldest transaction that is still needed as the tail, and frees what lies before
     /// it. A log that does not wrap goes back to its beginning if no transaction is needed, else it
     /// stays as it is.
-    fn move_tail(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
+    fn move_tail(&self, log: &Log, rounds: &mut Rounds, has_role: bool) -> Result<bool> {
         let began = self.clock.now_ns();
         let mut role = None;
         let tail = {
@@ -336,9 +319,9 @@ impl Journal {
             } else {
                 let tid = state.tx.committing.map_or(next, |(tid, _)| tid);
                 let first = space.first();
-                let free = matches!(committer, Committer::Me) || !state.role.taken;
+                let free = has_role || !state.role.taken;
                 let can = oldest.is_none() && free && space.head() != first && !state.log.empty;
-                if can && matches!(committer, Committer::Any) {
+                if can && !has_role {
                     // No commit may begin where the head is now.
                     state.role.taken = true;
                     role = Some(Role(self));

@@ -16,7 +16,7 @@
 //!                  └──── no records say it, or no room ─► full commit for the batch ───┘
 //! ```
 //!
-//! The leader has the same role as one that commits in full (`State::committer`), so there is one
+//! The leader has the same role as one that commits in full (`Role`), so there is one
 //! at a time, of either kind. (Async requests: [`super::async_requests`].) The
 //! transaction stays open: handles join and end while it is at work. It locks nothing while it
 //! collects and writes. A request that comes meanwhile joins the next batch; its first member is
@@ -27,7 +27,7 @@
 //!   committed, so T-1 is durable (`fast_commit`, which has the role).
 //! - FC-2: only where recovery will look: the superblock on the medium names a live log with the
 //!   FAST_COMMIT bit. The first full commit behind a mount or a thaw makes it so
-//!   (`State::log_empty`, looked at by `can_be_fast`; the bit: `Log::write_tail`).
+//!   (`LogState::empty`, looked at by `State::can_be_fast`; the bit: `Log::write_tail`).
 //! - FC-3: the area's first block holds nothing when the log becomes live, and when the first fast
 //!   commit of a transaction is written; after a full commit that made fast commits void it is
 //!   cleared before the role is given up (`Journal::clear_after_commit`, `Area::place`). So no fast

@@ -143,10 +143,8 @@ impl Features {
             .filter(|v| **v)
             .count();
         if versions > 1 {
-            return Err(JournalError::Corrupt {
-                what: "superblock sets more than one checksum version".to_owned(),
-                block: 0,
-            });
+            let what = "superblock sets more than one checksum version";
+            return Err(JournalError::corrupt(what, 0u32));
         }
         Ok(())
     }

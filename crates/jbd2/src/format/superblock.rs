@@ -79,7 +79,7 @@ pub struct JournalSuperblock {
 }
 
 fn corrupt(what: impl Into<String>) -> JournalError {
-    JournalError::Corrupt { what: format!("superblock: {}", what.into()), block: 0 }
+    JournalError::corrupt(format!("superblock: {}", what.into()), 0u32)
 }
 
 impl JournalSuperblock {

@@ -6,27 +6,27 @@
 //! join the next transaction and are served by one commit.
 //!
 //! Invariants
-//! - JN-1: at most one transaction runs and at most one is being committed (`State::running`,
-//!   `State::committer`). A fast commit has the same role while it is written, and so has a
+//! - JN-1: at most one transaction runs and at most one is being committed (`Transactions`,
+//!   `Role`). A fast commit has the same role while it is written, and so has a
 //!   checkpoint that goes back to the log's beginning.
 //! - JN-2: the free log space holds all that the running transaction was promised: its blocks, the
-//!   credits of its open handles, their control blocks and some slack (`Journal::has_room`, asked
+//!   credits of its open handles, their control blocks and some slack (`State::has_room`, asked
 //!   before credits are given by `join` and `extend`). Free in a log that does not wrap is what
 //!   lies before its end. Only a commit takes space, and it takes it for this transaction, so it
 //!   never waits for a checkpoint. Only a transaction that overdrew its credits by more than the
 //!   slack may have to (`Journal::lead_commit`).
 //! - JN-3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort`
-//!   before any waiter is woken, `State::aborted` is checked before `committed`).
+//!   before any waiter is woken, `Failure::check` comes before `committed`).
 //! - JN-4: a waiter returns only when every transaction up to its own is durable, also if its own
 //!   turned out to hold nothing (`Journal::commit_wait`).
 //! - JN-5: the log is named live in its superblock before the first commit record is durable
-//!   (`State::log_empty`), and the fast-commit area begins with nothing before that
+//!   (`LogState::empty`), and the fast-commit area begins with nothing before that
 //!   (`write_to_log`).
 //! - JN-6: a durable request waits for others to join at most `max_batch_time`, and never while the
 //!   journal is aborted, frozen or out of room, or the commit is wanted now: each of these calls
-//!   `Journal::end_batch_wait`. One leader gathers at a time, once per transaction or batch of a
+//!   `Journal::end_batch_wait`. One leader waits at a time, once per transaction or batch of a
 //!   fast commit; a thread that waits on `done` meanwhile is woken by the commit that follows, or
-//!   by the leader if there is nothing to commit any more (`Journal::gather`).
+//!   by the leader if there is nothing to commit any more (`Journal::batch_wait`).
 //!
 //! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers,
 //! checkpoint list, superblock).
@@ -36,11 +36,14 @@
 //! | `mod` | what the journal is made of, opening, properties |
 //! | `join` | handles come and go |
 //! | `wait` | requests and waits for a commit, and the wait for other requests |
-//! | `data` | which writes in place a flush has covered |
+//! | `state` | what the lock holds, and what follows from it |
+//! | `writes` | which writes in place a flush has covered |
+//! | `data` | file data: kinds of writes, and flushes for them |
 //! | `deferred` | file data whose write is left to the commit that makes it durable |
 //! | `failure` | abort and shutdown |
+//! | `report` | the numbers of [`JournalStats`](crate::JournalStats) |
 //!
-//! The commit itself is in `crate::commit`, the fast commit (FC-1 to FC-8) in `crate::fast::lead`,
+//! The commit itself is in `crate::commit`, the fast commit (FC-1 to FC-9) in `crate::fast::lead`,
 //! checkpoint and freeze in `crate::checkpoint`.
 
 mod data;
@@ -318,10 +321,7 @@ impl Journal {
     pub fn read_home(&self, start: BlockNr, bytes: &mut [u8]) -> Result<()> {
         let size = self.cache.block_size();
         let last = start.plus((bytes.len() / size.len()).saturating_sub(1) as u64);
-        if !self.cache.in_range(last) {
-            let what = "block number past the end of the volume".to_owned();
-            return Err(JournalError::Corrupt { what, block: last.0 });
-        }
+        self.cache.check(last)?;
         Ok(self.device.read_at(bytes, start.offset(size))?)
     }
 

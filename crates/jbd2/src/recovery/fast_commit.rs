@@ -218,5 +218,5 @@ impl FastLog {
 
 fn changed(at: u32) -> JournalError {
     let what = "the fast commits read differently a second time".to_owned();
-    JournalError::Corrupt { what, block: at.into() }
+    JournalError::corrupt(what, at)
 }

@@ -206,14 +206,14 @@ fn keep_fast_commits(
     map.read(log, sb.first, &mut block)?;
     if Header::decode(&block).is_some_and(|header| header.tid == tid) {
         block.fill(0);
-        log.write_fua(&block, offset(map, sb.first)?)?;
+        log.write_fua(&block, map.offset(sb.first)?)?;
     }
     let mut kept = sb.clone();
     kept.start = sb.first;
     kept.sequence = tid;
     kept.head = 0;
     kept.features.incompat |= Features::INCOMPAT_REVOKE;
-    log.write_fua(&kept.encode(), superblock_offset(map)?)?;
+    log.write_fua(&kept.encode(), map.offset(map.superblock_block())?)?;
     *sb = kept;
     Ok(())
 }
@@ -231,7 +231,7 @@ pub fn clear_fast_commits(
     let Some(first) = sb.fc_range().filter(|area| !area.is_empty()).map(|area| area.start) else {
         return Ok(());
     };
-    Ok(log.write_fua(&vec![0; map.block_size().len()], offset(map, first)?)?)
+    Ok(log.write_fua(&vec![0; map.block_size().len()], map.offset(first)?)?)
 }
 
 /// Blocks that the one transaction may change that replays fast commits: the log holds nothing else
@@ -284,23 +284,9 @@ fn empty(
 ) -> Result<()> {
     let mut clean = sb.clone();
     clean.mark_empty(sequence);
-    log.write_fua(&clean.encode(), superblock_offset(map)?)?;
+    log.write_fua(&clean.encode(), map.offset(map.superblock_block())?)?;
     *sb = clean;
     Ok(())
-}
-
-fn superblock_offset(map: &LogMap) -> Result<u64> {
-    map.superblock_offset().ok_or_else(|| JournalError::Corrupt {
-        what: "no journal superblock in the log".to_owned(),
-        block: u64::from(map.superblock_block()),
-    })
-}
-
-fn offset(map: &LogMap, n: u32) -> Result<u64> {
-    map.device_offset(n).ok_or_else(|| JournalError::Corrupt {
-        what: "log block outside of the journal".to_owned(),
-        block: n.into(),
-    })
 }
 
 /// Reads the journal superblock. It still has to be validated.

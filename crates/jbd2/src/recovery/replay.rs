@@ -125,10 +125,7 @@ impl Plan {
 }
 
 fn changed(at: u32) -> JournalError {
-    JournalError::Corrupt {
-        what: "the log reads differently a second time".to_owned(),
-        block: at.into(),
-    }
+    JournalError::corrupt("the log reads differently a second time", at)
 }
 
 fn is_revoked(home: &Home, tid: Tid) -> bool {
@@ -145,7 +142,7 @@ fn check_home(copy: &Copy, limits: Limits<'_>) -> Result<()> {
         return Ok(());
     };
     let what = format!("block {nr} of transaction {} {problem}", copy.tid.0);
-    Err(JournalError::Corrupt { what, block: copy.at.into() })
+    Err(JournalError::corrupt(what, copy.at))
 }
 
 struct Collector<'a> {

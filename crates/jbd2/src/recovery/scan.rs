@@ -130,13 +130,11 @@ impl<'a> Scanner<'a> {
                     if tag.verify(&format, tid, copy) {
                         continue;
                     }
-                    JournalError::Corrupt {
-                        what: format!(
-                            "wrong checksum of the copy of block {} in transaction {}",
-                            tag.block, tid.0
-                        ),
-                        block: copy_at.into(),
-                    }
+                    let what = format!(
+                        "wrong checksum of the copy of block {} in transaction {tid}",
+                        tag.block
+                    );
+                    JournalError::corrupt(what, copy_at)
                 }
                 Err(error) => error,
             };
@@ -168,7 +166,7 @@ impl<'a> Scanner<'a> {
             }
             if !is_async {
                 let what = format!("wrong checksum of {which} of transaction {}", tid.0);
-                return Err(JournalError::Corrupt { what, block: at.into() });
+                return Err(JournalError::corrupt(what, at));
             }
             self.incomplete = Some(tid);
             self.walk.tid = tid.next();
@@ -182,7 +180,7 @@ impl<'a> Scanner<'a> {
                 "transaction {} is damaged but the later transaction {} is not",
                 incomplete.0, tid.0
             );
-            return Err(JournalError::Corrupt { what, block: at.into() });
+            return Err(JournalError::corrupt(what, at));
         }
         self.walk.tid = tid.next();
         self.result.end = self.walk.tid;

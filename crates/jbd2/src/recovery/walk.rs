@@ -35,10 +35,8 @@ impl<'a> LogReader<'a> {
             self.load(n, size)?;
         }
         let from = (n - self.at) as usize * size;
-        self.chunk.get(from..from + size).ok_or_else(|| JournalError::Corrupt {
-            what: "read outside of the log".to_owned(),
-            block: n.into(),
-        })
+        let outside = || JournalError::corrupt("read outside of the log", n);
+        self.chunk.get(from..from + size).ok_or_else(outside)
     }
 
     fn load(&mut self, n: u32, size: usize) -> Result<()> {
@@ -94,7 +92,7 @@ impl<'a> Walk<'a> {
             || format.block_size != map.block_size()
         {
             let what = format!("log from {first} to {end} with its tail at {}", sb.start);
-            return Err(JournalError::Corrupt { what, block: 0 });
+            return Err(JournalError::corrupt(what, 0u32));
         }
         let log = LogReader::new(device, map);
         Ok(Self { log, format, first, end, at: sb.start, left: end - first, tid: sb.sequence })

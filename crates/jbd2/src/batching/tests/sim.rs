@@ -102,7 +102,7 @@ enum Event {
     Asks(usize),
     CommitEnds,
     /// Ends the wait of that number, if it still runs.
-    GatherEnds(u64),
+    WaitEnds(u64),
 }
 
 struct World {
@@ -251,14 +251,14 @@ impl World {
             }
             Event::Asks(thread) => self.asks(thread),
             Event::CommitEnds => self.commit_ends(),
-            Event::GatherEnds(number) => {
+            Event::WaitEnds(number) => {
                 let at = self.moment();
                 if let Some((wait, running)) = &mut self.wait
                     && *running == number
                 {
                     if self.batcher.goes_on(wait, &at) {
                         let left = wait.until_ns - at.now_ns;
-                        self.after(left + SLACK_NS, Event::GatherEnds(number));
+                        self.after(left + SLACK_NS, Event::WaitEnds(number));
                     } else {
                         self.wait = None;
                         self.commit();
@@ -304,7 +304,7 @@ impl World {
                 *number += 1;
                 let number = *number;
                 wait.enough = u32::MAX;
-                self.after(WAKE_NS, Event::GatherEnds(number));
+                self.after(WAKE_NS, Event::WaitEnds(number));
             }
             Some(_) => {}
         }
@@ -322,7 +322,7 @@ impl World {
                 self.waits += 1;
                 let number = self.waits * 2;
                 self.wait = Some((wait, number));
-                self.after(wait.until_ns - self.now + SLACK_NS, Event::GatherEnds(number));
+                self.after(wait.until_ns - self.now + SLACK_NS, Event::WaitEnds(number));
             }
         }
     }

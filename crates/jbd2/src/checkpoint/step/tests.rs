@@ -22,7 +22,7 @@ fn the_tail_follows() {
         (sb.sequence, sb.start)
     };
     assert_eq!(on_disk(), (first, starts[0]));
-    rig.journal.checkpoint_through(Tid(first.0 + 2)).unwrap();
+    rig.journal.checkpoint_through(Tid(first.0 + 2), false).unwrap();
     assert_eq!(on_disk(), (Tid(first.0 + 3), starts[3]));
     let stats = rig.journal.stats();
     assert_eq!((stats.log_tail, stats.log_head), (starts[3], starts[0] + 5 * 5));
@@ -31,10 +31,10 @@ fn the_tail_follows() {
     rig.device.read_at(&mut block, 50 * 1024).unwrap();
     assert_eq!(block[0], 0, "block 50 is needed by the newest transaction only");
     // Nothing to write and the tail is where it should be.
-    rig.journal.checkpoint_through(Tid(first.0 + 2)).unwrap();
+    rig.journal.checkpoint_through(Tid(first.0 + 2), false).unwrap();
     // With an empty transaction running, the tail is the head.
     rig.journal.start(1).unwrap().stop().unwrap();
-    rig.journal.checkpoint_through(Tid(first.0 + 4)).unwrap();
+    rig.journal.checkpoint_through(Tid(first.0 + 4), false).unwrap();
     assert_eq!(on_disk(), (Tid(first.0 + 5), rig.journal.stats().log_head));
     assert_eq!(rig.journal.stats().log_free, rig.journal.stats().log_blocks);
     rig.fill([60], 1);
@@ -50,7 +50,7 @@ fn an_aborted_journal_has_no_checkpoint() {
     rig.journal.commit_all().unwrap();
     rig.journal.shut_down("test");
     let before = rig.device.to_bytes();
-    assert!(rig.journal.checkpoint_through(rig.journal.committed()).is_err());
+    assert!(rig.journal.checkpoint_through(rig.journal.committed(), false).is_err());
     assert!(rig.journal.checkpoint_step().is_err());
     assert!(rig.device.to_bytes() == before);
 }

@@ -108,7 +108,7 @@ fn the_options_hold_for_fast_commits() {
         (0..3).for_each(|_| batcher.ended(0, COMMIT, 4, 0));
         batcher.asked(std::thread::current().id());
         let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1 };
-        batcher.begin(&at).map(|gather| gather.until_ns)
+        batcher.begin(&at).map(|wait| wait.until_ns)
     };
     let adaptive = Batching::default();
     assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
