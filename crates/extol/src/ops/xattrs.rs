@@ -10,13 +10,8 @@ use crate::inodes::InodeState;
 use crate::mounted::MountedFs;
 use crate::xattr;
 
-/// Longest name, prefix included.
-const NAME_MAX: usize = 255;
-/// Longest value that Linux passes on.
-const VALUE_MAX: usize = 65536;
-
 fn check(fs: &MountedFs, st: &InodeState, name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX {
+    if name.is_empty() || name.len() > xattr::MAX_NAME {
         return Err(FsError::Range);
     }
     if name.starts_with(b"user.") {
@@ -69,7 +64,7 @@ pub(crate) fn set(
     how: XattrSet,
 ) -> Result<()> {
     fs.check_writable()?;
-    if value.is_some_and(|v| v.len() > VALUE_MAX) {
+    if value.is_some_and(|v| v.len() > xattr::MAX_VALUE) {
         return Err(FsError::TooBig);
     }
     let cell = fs.cell(ino)?;

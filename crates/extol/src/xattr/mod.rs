@@ -48,8 +48,8 @@ use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{CREDITS, body, drop_all, has_any, put_body};
 
 /// Longest full name, and longest value, that Linux lets through.
-const MAX_NAME: usize = 255;
-const MAX_VALUE: usize = 65536;
+pub(crate) const MAX_NAME: usize = 255;
+pub(crate) const MAX_VALUE: usize = 65536;
 
 const NO_SUCH_SPACE: FsError = FsError::NotSupported("this attribute name space");
 

@@ -7,7 +7,7 @@
 //! leaves a tree that ends earlier, which a truncate can finish.
 //!
 //! An extent over many groups is cut off piece by piece from its end, so that no step needs more
-//! than [`credits::remove_step`].
+//! than [`credits::for_remove_step`].
 
 use extol_vfs::Result;
 
