@@ -1,12 +1,6 @@
-<<<<<<<< HEAD:testing/crashkit/tests/checksummed.rs
-//! Data and records in one batch: the worst that a crash can do is to keep the records and lose the
-//! data. Extol's recovery sees that. e2fsck and Linux do not look, and then files whose fsync had
-//! not returned show zeros, and never what their blocks held before.
-========
 //! Data and records with one flush: the worst that a crash can do is to keep the records and lose
 //! the data. Extol's recovery sees that. e2fsck and Linux do not look, and then files whose fsync
 //! had not returned show zeros, and never what their blocks held before.
->>>>>>>> h2-jbd2:testing/crashkit/tests/data_checksums.rs
 
 use extol::Ext4;
 use extol_block::{BlockDevice as _, MemDevice};
