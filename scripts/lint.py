@@ -14,8 +14,7 @@ commits   Subjects since the tag `before-house` are `area: imperative phrase` of
 labels    An invariant is labelled `- FC-3: ...`, once in the whole tree, and a label that is
           referred to exists.
 
-Areas in scripts/lint-todo.txt (a path prefix on each line) are exempt from words, columns and
-labels. Each finding is a line `file:line: rule: what to write instead`; the exit code is 1 then.
+Each finding is a line `file:line: rule: what to write instead`; the exit code is 1 then.
 """
 
 import pathlib
@@ -86,17 +85,12 @@ NAME, name_advice = table({**dict(list(PEOPLE.items())[:2]), **PRIVATE})
 
 
 class Lint:
-    def __init__(self, allowed, todo):
-        self.allowed, self.todo = allowed, todo
-        self.found, self.open = [], set()
+    def __init__(self, allowed):
+        self.allowed, self.found = allowed, []
         self.given, self.named = {}, []
 
     def tell(self, file, line, rule, what):
-        area = next((area for area in self.todo if file.startswith(area)), None)
-        if area:
-            self.open.add(area)
-        else:
-            self.found.append((file, line, f"{rule}: {what}"))
+        self.found.append((file, line, f"{rule}: {what}"))
 
     def word(self, file, line, word, advice):
         if (file, word.lower()) not in self.allowed:
@@ -242,7 +236,7 @@ def is_checked(file):
 
 def main(paths):
     allowed = {tuple(line.split()[:2]) for line in entries("lint-allow.txt")}
-    lint = Lint(allowed, entries("lint-todo.txt"))
+    lint = Lint(allowed)
     files = (git("ls-files", "-co", "--exclude-standard") or "").split("\n")
     for file in sorted(filter(is_checked, files)):
         lint.file(file)
@@ -254,8 +248,6 @@ def main(paths):
         found += commits()
     for file, line, what in sorted(found):
         print(f"{file}:{line}: {what}")
-    for area in sorted(set(lint.todo) - lint.open):
-        print(f"lint: {area} is clean: take it out of scripts/lint-todo.txt")
     return 1 if found else 0
 
 
