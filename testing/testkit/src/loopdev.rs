@@ -1,8 +1,13 @@
 //! Loop devices.
 
 use crate::{run_ok, tool};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// On a block device: fails while it is mounted, also in other namespaces.
+const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 
 /// A loop device over a file, detached on drop.
 #[derive(Debug)]
@@ -51,6 +56,20 @@ impl LoopDevice {
         &self.device
     }
 
+    /// Waits until the device is mounted in no mount namespace: a process that starts with a copy of
+    /// all mounts keeps each of them mounted for as long as it runs.
+    ///
+    /// # Panics
+    /// If it is still mounted after ten seconds.
+    pub fn wait_until_unmounted(&self) {
+        let start = Instant::now();
+        while let Err(e) = File::options().read(true).custom_flags(O_EXCL).open(&self.device) {
+            let waited = start.elapsed() > Duration::from_secs(10);
+            assert!(!waited, "{} is still mounted in some namespace: {e}", self.device.display());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Detaches and reports failure.
     ///
     /// # Panics
@@ -66,7 +85,7 @@ impl LoopDevice {
     /// What was written to the device may still wait in its cache: only the last close
     /// writes it back, and a program that lists loop devices may have it open.
     fn write_back(&self) {
-        let _ = std::fs::File::open(&self.device).and_then(|device| device.sync_all());
+        let _ = File::open(&self.device).and_then(|device| device.sync_all());
     }
 }
 
@@ -75,7 +94,7 @@ impl Drop for LoopDevice {
         self.write_back();
         // A device that is gone already may be another test's by now. While it is open here it
         // stays what it is.
-        if let Ok(_open) = std::fs::File::open(&self.device)
+        if let Ok(_open) = File::open(&self.device)
             && backing(&self.device) == self.file
         {
             let _ = tool("losetup").arg("-d").arg(&self.device).output();
@@ -94,7 +113,7 @@ fn backing(device: &Path) -> String {
 /// Detaches a loop device if the path of the file below it is one of those. While the device is
 /// open here it stays what it is.
 pub(crate) fn detach_if(device: &Path, is_ours: impl FnOnce(&Path) -> bool) {
-    let (Ok(_open), Some(name)) = (std::fs::File::open(device), device.file_name()) else { return };
+    let (Ok(_open), Some(name)) = (File::open(device), device.file_name()) else { return };
     let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
     if std::fs::read_to_string(backing).is_ok_and(|file| is_ours(Path::new(file.trim_end()))) {
         let _ = tool("losetup").arg("-d").arg(device).output();

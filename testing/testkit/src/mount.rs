@@ -158,13 +158,16 @@ impl KernelMount {
         self._device.as_ref().map(LoopDevice::path)
     }
 
-    /// Unmounts and detaches.
+    /// Unmounts and detaches. On return Linux has written everything.
     ///
     /// # Panics
-    /// If it stays busy.
+    /// If it stays busy, or mounted in another mount namespace.
     pub fn unmount(mut self) {
         unmount(&self.dir);
         self.mounted = false;
+        if let Some(device) = &self._device {
+            device.wait_until_unmounted();
+        }
     }
 }
 
