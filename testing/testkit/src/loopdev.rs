@@ -56,8 +56,8 @@ impl LoopDevice {
         &self.device
     }
 
-    /// Waits until the device is mounted in no mount namespace: a process that starts with a copy of
-    /// all mounts keeps each of them mounted for as long as it runs.
+    /// Waits until the device is mounted in no mount namespace: a process that starts with a copy
+    /// of all mounts keeps each of them mounted for as long as it runs.
     ///
     /// # Panics
     /// If it is still mounted after ten seconds.
