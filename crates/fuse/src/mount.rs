@@ -12,6 +12,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -122,6 +123,13 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 /// The path of the helper.
 fn helper() -> Result<PathBuf, MountError> {
     find_program(HELPER, std::env::var_os("PATH")).ok_or(MountError::NoHelper)
+}
+
+/// The helper, which calls itself by its bare name in what it says.
+fn helper_command() -> Result<Command, MountError> {
+    let mut command = Command::new(helper()?);
+    command.arg0(HELPER);
+    Ok(command)
 }
 
 /// Looks for a program in the directories of `path`. mount(8) starts its helpers without PATH:
@@ -237,7 +245,7 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         None,
     )
     .map_err(io::Error::from)?;
-    let mut child = Command::new(helper()?)
+    let mut child = helper_command()?
         .arg("-o")
         .arg(options.join(","))
         .arg("--")
@@ -362,7 +370,7 @@ fn cannot_unmount(dir: &Path, why: &str) -> MountError {
 }
 
 fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
-    let output = Command::new(helper()?)
+    let output = helper_command()?
         .arg("-u")
         .args(lazy.then_some("-z"))
         .arg("--")
