@@ -185,7 +185,8 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
             format!("unlink {name:?} in {parent}: inode {ino}")
         }
         FcTagReport::Inode { ino, bytes, mode, links, size, flags } => format!(
-            "inode {ino}: mode {mode}, {}, size {size}, flags {flags:#x} ({bytes} bytes of the inode)",
+            "inode {ino}: mode {mode}, {}, size {size}, flags {flags:#x} \
+             ({bytes} bytes of the inode)",
             counted(*links, "link")
         ),
         FcTagReport::Pad => "padding".to_owned(),
