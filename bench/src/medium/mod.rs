@@ -13,7 +13,7 @@
 //! A process that serves a block device must never wait for that device. One that drives the
 //! kernel's ext4 on it does, all the time: it takes memory; the kernel, short of it, makes it write
 //! dirty pages of that ext4 back, through the loop device, to the server, which is the same process
-//! and perhaps the same lock of its address space. So the medium is served by a child, `extol bench
+//! and perhaps the same lock of its address space. So the medium is served by a child, `extol-bench
 //! medium` ([`Served`]), which does nothing else and tells the kernel that its threads are part of
 //! the way to a device ([`become_device_server`]): their allocations do not start write-back.
 //!

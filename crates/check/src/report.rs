@@ -234,6 +234,11 @@ impl Report {
     }
 }
 
+/// The end of a noun behind this number.
+fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
@@ -247,17 +252,21 @@ impl fmt::Display for Report {
         let c = &self.counts;
         write!(
             f,
-            "{}: {} errors, {} notes; {} of {} inodes and {} of {} blocks in use",
+            "{}: {} error{}, {} note{}; {} of {} inodes and {} of {} blocks in use",
             if self.clean { "clean" } else { "DAMAGED" },
             self.errors,
+            plural(self.errors),
             self.notes,
+            plural(self.notes),
             c.inodes,
             c.inodes_total,
             c.blocks,
             c.blocks_total
         )?;
         if let Some(replayed) = &self.replayed {
-            write!(f, " (after replaying {} transactions in memory)", replayed.transactions)?;
+            let n = replayed.transactions;
+            let s = plural(n.into());
+            write!(f, " (after replaying {n} transaction{s} in memory)")?;
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         let code = match error {
             MountError::NoFuse | MountError::NoHelper | MountError::TooOld => Self::SYSTEM,
-            MountError::Permission { .. } => Self::USAGE,
+            MountError::Permission { .. } | MountError::UnmountPermission { .. } => Self::USAGE,
             _ => Self::FAILED,
         };
         Self { line: error.to_string(), code }

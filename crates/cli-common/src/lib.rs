@@ -53,6 +53,16 @@ pub fn main(program: &'static str, run: impl FnOnce(&[OsString]) -> Result<()>) 
     }
 }
 
+/// A number with its noun, for messages: `1 block`, `2 blocks`.
+#[must_use]
+pub fn counted(number: impl Into<u64>, noun: &str) -> String {
+    match (number.into(), noun) {
+        (1, noun) => format!("1 {noun}"),
+        (number, "batch") => format!("{number} batches"),
+        (number, noun) => format!("{number} {noun}s"),
+    }
+}
+
 /// Parses the command line. Help and version are printed here.
 ///
 /// # Errors
@@ -76,4 +86,17 @@ pub fn parse<T: Parser>(words: &[OsString]) -> Result<T> {
             Failure::usage(format_args!("{line} (see {} --help)", T::command().get_name()))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(0_u32, "request"), "0 requests");
+        assert_eq!(counted(1_u64, "request"), "1 request");
+        assert_eq!(counted(2_u64, "fast commit"), "2 fast commits");
+        assert_eq!([1_u64, 2].map(|n| counted(n, "batch")), ["1 batch", "2 batches"]);
+    }
 }

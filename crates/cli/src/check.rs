@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
-use extol_cli_common::{Failure, Result, print, print_json, progress};
+use extol_cli_common::{Failure, Result, counted, print, print_json, progress};
 
 use crate::args::CheckArgs;
 
@@ -92,8 +92,8 @@ pub fn require_clean(
         return Ok(());
     }
     Err(about(&format_args!(
-        "is damaged ({} errors) and not mounted with -o untrusted: extol check lists the damage",
-        report.errors
+        "is damaged ({}) and not mounted with -o untrusted: extol check lists the damage",
+        counted(report.errors, "error")
     )))
 }
 

@@ -13,7 +13,7 @@ use extol_fuse::{DAEMON_XATTR, control};
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
-use crate::mounted::{MountedVolume, root_of};
+use crate::mounted::{MountedVolume, foreign, root_of};
 
 /// Makes everything durable.
 pub fn sync(args: &SyncArgs) -> Result<()> {
@@ -75,10 +75,7 @@ fn open(dir: &Path) -> Result<File> {
     let root = root_of(dir)?;
     let mut text = [0; 32];
     if rustix::fs::getxattr(&root, DAEMON_XATTR, &mut text[..]).is_err() {
-        return Err(Failure::new(format_args!(
-            "{} is not on a volume that extol has mounted",
-            dir.display()
-        )));
+        return Err(foreign(dir));
     }
     File::open(&root).map_err(|error| Failure::about(dir.display(), error))
 }

@@ -12,12 +12,14 @@ use extol_fuse::STATS_XATTR;
 pub struct MountedVolume {
     /// The root of the mount.
     pub root: PathBuf,
+    /// The directory that was asked for.
+    dir: PathBuf,
 }
 
 impl MountedVolume {
     /// The mount that holds `dir`.
     pub fn of(dir: &Path) -> Result<Self> {
-        Ok(Self { root: root_of(dir)? })
+        Ok(Self { root: root_of(dir)?, dir: dir.to_path_buf() })
     }
 
     /// Its counters as JSON.
@@ -55,14 +57,16 @@ impl MountedVolume {
     /// The failure for a mount that does not answer.
     pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
         match error {
-            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => Failure::new(format_args!(
-                "{} is not on a volume that extol has mounted",
-                self.root.display()
-            )),
+            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => foreign(&self.dir),
             rustix::io::Errno::NOTCONN => dead_daemon(&self.root),
             error => Failure::about(self.root.display(), error),
         }
     }
+}
+
+/// The failure for a directory on another file system.
+pub fn foreign(dir: &Path) -> Failure {
+    Failure::new(format_args!("{} is not on a volume that extol has mounted", dir.display()))
 }
 
 fn dead_daemon(dir: &Path) -> Failure {
@@ -90,4 +94,18 @@ pub fn root_of(dir: &Path) -> Result<PathBuf> {
         root = parent.to_path_buf();
     }
     Ok(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that is no mount is named itself, and not the root of the mount that holds it.
+    #[test]
+    fn failures_name_what_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = MountedVolume::of(dir.path()).unwrap().json().unwrap_err();
+        let named = format!("{} is not on a volume", dir.path().display());
+        assert!(failure.line.starts_with(&named), "{}", failure.line);
+    }
 }

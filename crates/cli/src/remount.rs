@@ -59,7 +59,7 @@ pub fn remount(
         .filter(|entry| entry.kind.starts_with("fuse"))
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
     let before = config_of(&entry.options);
-    let changes = changes(&before, lists, sloppy)?;
+    let changes = changes(&before, &entry.source, lists, sloppy)?;
     if fake {
         return Ok(());
     }
@@ -108,6 +108,11 @@ pub fn remount(
 /// The kernel's side of a mount, from the words of mountinfo.
 fn config_of(words: &[String]) -> MountConfig {
     let mut config = MountConfig { flags: MountFlags::empty(), ..MountConfig::default() };
+    // What the kernel shows of a mount with strictatime is no word about access times. A remount
+    // that names another flag of them makes it relatime unless it names this one, too.
+    if !words.iter().any(|word| word == "relatime" || word == "noatime") {
+        config.flags |= MountFlags::STRICTATIME;
+    }
     for word in words {
         if word == "ro" {
             config.read_only = true;
@@ -118,17 +123,17 @@ fn config_of(words: &[String]) -> MountConfig {
     config
 }
 
-fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Changes> {
+/// Changes to a mount of `source` that is as `before` says.
+fn changes(before: &MountConfig, source: &str, lists: &[String], sloppy: bool) -> Result<Changes> {
     let mut changes = Changes { config: before.clone(), words: Vec::new() };
     for word in lists.iter().flat_map(|list| options::words(list)) {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
         };
-        if name == "remount" || SHOWN.contains(&name) {
-            continue;
-        }
         let fixed = match name {
+            // mount(8) passes it on from fstab.
+            "loop" => !source.starts_with("/dev/loop"),
             "allow_other" => !before.allow_other,
             "noallow_other" => before.allow_other,
             "untrusted" | "max_threads" | "writeback_cache" | "nowriteback_cache" | "io_uring"
@@ -139,6 +144,9 @@ fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Chang
             return Err(Failure::usage(format_args!(
                 "{name} cannot be changed by a remount: unmount and mount again"
             )));
+        }
+        if name == "remount" || SHOWN.contains(&name) {
+            continue;
         }
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
             // One of them is in force.
@@ -171,7 +179,7 @@ mod tests {
     }
 
     fn ask(text: &str, list: &str) -> Result<Changes> {
-        changes(&shown(text), &[list.to_owned()], false)
+        changes(&shown(text), "/disk.img", &[list.to_owned()], false)
     }
 
     #[test]
@@ -197,11 +205,38 @@ mod tests {
         assert!(!changes.config.read_only);
     }
 
+    /// A remount keeps what the kernel's default would change: strictatime, if another flag of
+    /// access times is named.
+    #[test]
+    fn strictatime_stays_until_another_word() {
+        let strict = MountFlags::STRICTATIME;
+        let changes = ask("rw,nosuid", "nodiratime").unwrap();
+        let expected = strict | MountFlags::NODIRATIME | MountFlags::NOSUID;
+        assert_eq!(changes.config.flags, expected);
+        assert_eq!(ask("rw,nodiratime", "diratime").unwrap().config.flags, strict);
+        assert_eq!(ask("rw", "commit=9").unwrap().config.flags, shown("rw").flags);
+        assert_eq!(ask("rw", "noatime").unwrap().config.flags, MountFlags::NOATIME);
+        assert_eq!(ask("rw", "relatime").unwrap().config.flags, MountFlags::RELATIME);
+        assert_eq!(ask("rw,relatime", "strictatime").unwrap().config.flags, strict);
+    }
+
+    /// A mount over a loop device stays one, and another does not become one.
+    #[test]
+    fn a_loop_device_comes_with_a_mount_only() {
+        let list = ["loop,commit=9".to_owned()];
+        let taken = changes(&shown("rw,relatime"), "/dev/loop0", &list, false).unwrap();
+        assert_eq!(taken.words, ["commit=9"]);
+        let refused = changes(&shown("rw,relatime"), "/disk.img", &list, false).unwrap_err();
+        assert_eq!(refused.line, "loop cannot be changed by a remount: unmount and mount again");
+    }
+
     #[test]
     fn mistakes_are_found_before_anything_is_done() {
-        for list in ["frob", "max_threads=3", "nowriteback_cache", "allow_other", "commit=x"] {
+        for list in
+            ["frob", "max_threads=3", "nowriteback_cache", "allow_other", "commit=x", "loop"]
+        {
             assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
         }
-        assert!(changes(&shown("rw"), &["frob,commit=3".to_owned()], true).is_ok());
+        assert!(changes(&shown("rw"), "/disk.img", &["frob,commit=3".to_owned()], true).is_ok());
     }
 }

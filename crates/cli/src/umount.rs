@@ -73,7 +73,7 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
                 dir.display()
             )));
         }
-        None => return Err(Failure::new(format_args!("{} is no mount point", dir.display()))),
+        None => return Err(Failure::new(format_args!("{} is not a mount point", dir.display()))),
     }
     let daemon = daemon_of(dir);
     extol_fuse::unmount(dir, lazy).map_err(|error| match error {

@@ -6,11 +6,13 @@
 //! in `_FUSE_COMMFD`. The socket is the helper's standard input, because safe Rust lets a child
 //! inherit no other descriptor.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -24,6 +26,8 @@ use crate::config::{BlockMount, MountConfig};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// Where programs are without PATH.
+const STANDARD_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Read-ahead of a mount: several requests of the largest size, so that the device reads while the
 /// last one is being copied.
 pub(crate) const READ_AHEAD_KB: &str = "4096";
@@ -49,6 +53,22 @@ pub enum MountError {
         /// The mount point.
         dir: PathBuf,
         /// What was said.
+        why: String,
+    },
+    /// Not allowed.
+    #[error("not allowed to unmount {}: {why}", dir.display())]
+    UnmountPermission {
+        /// The mount point.
+        dir: PathBuf,
+        /// What was said.
+        why: String,
+    },
+    /// The mount cannot be taken off.
+    #[error("cannot unmount {}: {why}", dir.display())]
+    Unmount {
+        /// The mount point.
+        dir: PathBuf,
+        /// The reason.
         why: String,
     },
     /// The mount point is no usable directory.
@@ -94,16 +114,29 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoFuse);
     }
-    if !rustix::process::geteuid().is_root() && !is_installed(HELPER) {
-        return Err(MountError::NoHelper);
+    if !rustix::process::geteuid().is_root() {
+        helper()?;
     }
     Ok(())
 }
 
-/// True if a program of this name is where programs are looked for.
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).exists())
+/// The path of the helper.
+fn helper() -> Result<PathBuf, MountError> {
+    find_program(HELPER, std::env::var_os("PATH")).ok_or(MountError::NoHelper)
+}
+
+/// The helper, which calls itself by its bare name in what it says.
+fn helper_command() -> Result<Command, MountError> {
+    let mut command = Command::new(helper()?);
+    command.arg0(HELPER);
+    Ok(command)
+}
+
+/// Looks for a program in the directories of `path`. mount(8) starts its helpers without PATH:
+/// then in the standard ones.
+fn find_program(program: &str, path: Option<OsString>) -> Option<PathBuf> {
+    let path = path.unwrap_or_else(|| STANDARD_PATH.into());
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// The kernel's end of a mount.
@@ -212,7 +245,7 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         None,
     )
     .map_err(io::Error::from)?;
-    let mut child = Command::new(HELPER)
+    let mut child = helper_command()?
         .arg("-o")
         .arg(options.join(","))
         .arg("--")
@@ -327,16 +360,17 @@ fn unmount_now(dir: &Path, lazy: bool) -> Result<(), MountError> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { dir: dir.to_path_buf() }),
         Err(rustix::io::Errno::PERM) => unmount_with_helper(dir, lazy),
-        Err(rustix::io::Errno::INVAL) => Err(MountError::Dir {
-            dir: dir.to_path_buf(),
-            source: io::Error::other("nothing is mounted there"),
-        }),
-        Err(error) => Err(MountError::Dir { dir: dir.to_path_buf(), source: error.into() }),
+        Err(rustix::io::Errno::INVAL) => Err(cannot_unmount(dir, "nothing is mounted there")),
+        Err(error) => Err(cannot_unmount(dir, &io::Error::from(error).to_string())),
     }
 }
 
+fn cannot_unmount(dir: &Path, why: &str) -> MountError {
+    MountError::Unmount { dir: dir.to_path_buf(), why: why.to_owned() }
+}
+
 fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
-    let output = Command::new(HELPER)
+    let output = helper_command()?
         .arg("-u")
         .args(lazy.then_some("-z"))
         .arg("--")
@@ -354,8 +388,8 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
     if said.contains("busy") {
         return Err(MountError::Busy { dir: dir.to_path_buf() });
     }
-    let why = said.trim().lines().next().unwrap_or("fusermount3 failed").to_owned();
-    Err(MountError::Permission { dir: dir.to_path_buf(), why })
+    let why = said.trim().lines().next().unwrap_or("fusermount3 failed");
+    Err(MountError::UnmountPermission { dir: dir.to_path_buf(), why: why.to_owned() })
 }
 
 /// Percent of the dirty memory of all file systems that this mount may have, as a disk may. The
@@ -373,4 +407,28 @@ pub(crate) fn tune_cache(dir: &Path) -> Option<File> {
     let bdi = if own.exists() { own } else { bdis.join(name) };
     let _ = std::fs::write(bdi.join("max_ratio"), MAX_RATIO);
     File::options().write(true).open(bdi.join("read_ahead_kb")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mount(8) starts a helper without PATH.
+    #[test]
+    fn without_a_path_programs_are_in_the_standard_directories() {
+        let shell = find_program("sh", None).unwrap();
+        assert!(STANDARD_PATH.split(':').any(|dir| shell.parent() == Some(Path::new(dir))));
+        assert_eq!(find_program("sh", Some("/nonexistent:/bin".into())), Some("/bin/sh".into()));
+        assert_eq!(find_program("sh", Some("/nonexistent".into())), None);
+        assert_eq!(find_program("extol-no-such-program", None), None);
+    }
+
+    #[test]
+    fn an_unmount_that_fails_says_so() {
+        let error = unmount(Path::new("/nonexistent"), false).unwrap_err();
+        assert!(matches!(error, MountError::Unmount { .. }), "{error:?}");
+        assert!(error.to_string().starts_with("cannot unmount /nonexistent: "), "{error}");
+        let error = MountError::UnmountPermission { dir: "/x".into(), why: "no".into() };
+        assert_eq!(error.to_string(), "not allowed to unmount /x: no");
+    }
 }

@@ -28,7 +28,7 @@
 //!
 //! `static` is the rule of ext3 before 2009: sleep a jiffy if another thread has synced since, and
 //! another jiffy as long as handles join meanwhile. `none` never waits. Both exist for the
-//! published comparison alone (`extol bench fsync-batching`); no mount option reaches them.
+//! published comparison alone (`extol-bench fsync-batching`); no mount option reaches them.
 //!
 //! This module decides and has no threads. [`Journal`](crate::Journal) holds one `Batcher` for
 //! full commits and one for fast commits under its state lock, tells them of requests and commits,

@@ -82,8 +82,9 @@
 //!
 //! # Planted bugs
 //!
-//! With the feature `planted-bugs`, [`record::Plant`] puts one of twelve bugs into the file system
-//! while the load runs. The tests demand that each is found.
+//! With the feature `planted-bugs`, [`record::Plant`] puts one of the bugs of
+//! [`record::Plant::ALL`] into the file system while the load runs. The tests demand that each is
+//! found.
 
 pub mod actor;
 pub mod campaign;

@@ -8,6 +8,7 @@ use extol_cli_common::{Failure, Result, manual};
 /// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "extol stat [OPTIONS] <DIR>",
     after_long_help = manual!(
         "extol stat /mnt",
         "extol stat --watch /mnt",
@@ -15,7 +16,8 @@ use extol_cli_common::{Failure, Result, manual};
         "extol stat --json /mnt | jq .journal.transactions",
         "extol stat --json --watch 5 /mnt | jq -c '[.journal.log_free, .journal.space_waits]'",
     ),
-    long_about = "Show the state and the counters of a mounted volume.\n\n\
+    long_about = "Show the state and the counters of a mounted volume. DIR is a directory on \
+        it.\n\n\
         First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
         commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit \
         come those of extol alone); then the options in force, the log, fsync batching, fast \
@@ -32,8 +34,9 @@ pub struct StatArgs {
     /// Again every SECONDS, with rates, until interrupted [default: 2].
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     watch: Option<String>,
-    /// A directory on the mount.
-    #[arg(required_unless_present = "watch")]
+    /// A directory on the mount. Always given, though `--watch DIR` takes it as the value of
+    /// `--watch`; so the manual must not call it optional.
+    #[arg(required_unless_present = "watch", hide = true)]
     dir: Option<PathBuf>,
 }
 
@@ -129,7 +132,18 @@ pub struct RemountArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{Cli, Command, parse};
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_directory_is_shown_as_required() {
+        let help = Cli::command()
+            .find_subcommand_mut("stat")
+            .map(|command| command.render_long_help().to_string())
+            .unwrap_or_default();
+        assert!(help.contains("extol stat [OPTIONS] <DIR>"), "{help}");
+        assert!(help.contains("DIR is a directory on it") && !help.contains("[DIR]"), "{help}");
+    }
 
     #[test]
     fn watch_takes_seconds_or_not() {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use extol_cli_common::counted;
 use extol_jbd2::inspect::{
     BlockReport, FastCommitReport, FcOutcome, FcTagReport, JournalReport, Outcome, State,
 };
@@ -56,14 +57,16 @@ impl JournalText<'_> {
         }
         writeln!(
             f,
-            "recovery:        replays {} transactions ({} up to {}): {} blocks go home, \
-             {} copies are revoked by {} records",
-            recovery.transactions,
+            "recovery:        replays {} ({} up to {}): {} to write in place, {} revoked by {}",
+            counted(recovery.transactions, "transaction"),
             recovery.first_tid,
             recovery.end_tid.wrapping_sub(1),
-            recovery.blocks,
-            recovery.revoked_copies,
-            recovery.revoke_records
+            counted(recovery.blocks, "block"),
+            match recovery.revoked_copies {
+                1 => "1 copy".to_owned(),
+                copies => format!("{copies} copies"),
+            },
+            counted(recovery.revoke_records, "record")
         )?;
         if recovery.fast_commits != "none" {
             writeln!(f, "fast commits:    {}", recovery.fast_commits)?;
@@ -78,7 +81,12 @@ impl JournalText<'_> {
                 FcOutcome::Torn => "torn: it was never durable",
             };
             let last = block.saturating_add(blocks.saturating_sub(1));
-            writeln!(f, "{:17}blocks {block} to {last}, {tid}, {records} records, {outcome}", "")?;
+            writeln!(
+                f,
+                "{:17}blocks {block} to {last}, {tid}, {}, {outcome}",
+                "",
+                counted(*records, "record")
+            )?;
         }
         Ok(())
     }
@@ -91,8 +99,8 @@ fn block_text(block: &BlockReport) -> String {
         BlockReport::Descriptor { block, tid, state, checksum, tags } => {
             let _ = writeln!(
                 text,
-                "{block:>8}  descriptor   transaction {tid}, {} tags{}{}",
-                tags.len(),
+                "{block:>8}  descriptor   transaction {tid}, {}{}{}",
+                counted(tags.len() as u64, "tag"),
                 checksum_suffix(*checksum),
                 state_suffix(*state)
             );
@@ -177,12 +185,13 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
             format!("unlink {name:?} in {parent}: inode {ino}")
         }
         FcTagReport::Inode { ino, bytes, mode, links, size, flags } => format!(
-            "inode {ino}: mode {mode}, {links} links, size {size}, flags {flags:#x} \
-             ({bytes} bytes of the inode)"
+            "inode {ino}: mode {mode}, {}, size {size}, flags {flags:#x} \
+             ({bytes} bytes of the inode)",
+            counted(*links, "link")
         ),
         FcTagReport::Pad => "padding".to_owned(),
         FcTagReport::DataChecksums { blocks, first } => {
-            format!("vouches for {blocks} blocks of data, the first at {first}")
+            format!("checksums of {}, the first at {first}", counted(*blocks as u64, "data block"))
         }
         FcTagReport::Tail { tid, checksum } => {
             format!("tail of transaction {tid}{}", checksum_suffix(*checksum))
@@ -228,7 +237,7 @@ mod tests {
         assert_eq!(
             block_text(&descriptor),
             concat!(
-                "       7  descriptor   transaction 3, 1 tags, checksum good\n",
+                "       7  descriptor   transaction 3, 1 tag, checksum good\n",
                 "                 8  copy of block 99 [last], checksum BAD\n"
             )
         );

@@ -4,7 +4,7 @@ mod journal_text;
 
 use std::fmt::Write as _;
 
-use extol_cli_common::{Failure, Result, print, print_json};
+use extol_cli_common::{Failure, Result, counted, print, print_json};
 use serde::Serialize;
 
 use crate::args::{InspectArgs, ReplayArgs};
@@ -37,27 +37,31 @@ fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
         }
         (true, transactions) => {
             let (done, would) = if dry_run {
-                ("would replay", "to bring home")
+                ("would replay", "to write in place")
             } else {
-                ("replayed", "brought home")
+                ("replayed", "written in place")
             };
             let fast = match replayed.fast_commits {
                 0 => String::new(),
                 commits => {
                     format!(
-                        ", and {commits} fast commits with {} records",
-                        replayed.fast_commit_records
+                        ", and {} with {}",
+                        counted(commits, "fast commit"),
+                        counted(replayed.fast_commit_records, "record")
                     )
                 }
             };
             format!(
-                "{done} {transactions} transactions: {} blocks {would}, {} revoked{fast}",
-                replayed.blocks, replayed.revoked
+                "{done} {}: {} {would}, {} revoked{fast}",
+                counted(transactions, "transaction"),
+                counted(replayed.blocks, "block"),
+                replayed.revoked
             )
         }
     };
     if replayed.orphans > 0 {
-        let _ = write!(text, "; {} deleted or truncated files finished", replayed.orphans);
+        let files = counted(replayed.orphans, "deleted or truncated file");
+        let _ = write!(text, "; {files} finished");
     }
     if replayed.orphans_left {
         text.push_str(

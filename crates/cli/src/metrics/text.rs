@@ -221,7 +221,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.gauge("log_free_blocks", "Of these, free.", f64::from(j.log_free));
     page.gauge(
         "checkpoint_backlog_blocks",
-        "Blocks committed and not yet home.",
+        "Blocks committed and not yet in place.",
         j.checkpoint_blocks as f64,
     );
     page.gauge("cached_blocks", "Metadata blocks in memory.", j.cached_blocks as f64);

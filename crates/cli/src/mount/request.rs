@@ -100,6 +100,12 @@ impl Request {
         }
     }
 
+    /// The mount point as an argument in a message. Where another process has mounted it is not
+    /// known.
+    pub(super) fn shown_dir(&self) -> String {
+        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.display().to_string() }
+    }
+
     /// The place, for messages.
     pub(super) fn place(&self) -> String {
         match self.fd {
@@ -146,5 +152,14 @@ mod tests {
             panic!("not mount")
         };
         assert_eq!(Request::from_args(args).options, ["ro"]);
+    }
+
+    #[test]
+    fn messages_name_no_empty_directory() {
+        let mut request = Request { dir: "/dev/fd/3".into(), ..Request::default() };
+        request.resolve_target().unwrap();
+        assert_eq!(request.shown_dir(), "DIR");
+        let request = Request { dir: "/mnt".into(), ..Request::default() };
+        assert_eq!(request.shown_dir(), "/mnt");
     }
 }

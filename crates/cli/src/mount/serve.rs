@@ -90,7 +90,7 @@ fn say_mounted(request: &Request, mount: &Mount, config: &MountConfig) {
         warn(format_args!(
             "sync(1) and syncfs(2) do not reach this mount: use fsync, \"extol sync {}\", or mount \
              a block device as root (-o loop for an image)",
-            request.dir.display()
+            request.shown_dir()
         ));
     }
 }

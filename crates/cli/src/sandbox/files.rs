@@ -11,7 +11,7 @@ use landlock::{
 
 /// The newest interface that this code uses; on older kernels the crate leaves out what they lack.
 const KNOWN: ABI = ABI::V6;
-/// Read while a mount is in use: what a disk can discard, limits of pipes and of FUSE, the table of
+/// Read while a mount is in use: what a disk can discard, limits of FUSE, the table of
 /// mounts, the rights of a process that asks for something. Landlock treats the memory of other
 /// processes in `/proc` as tracing and refuses it.
 const TO_READ: [&str; 2] = ["/sys", "/proc"];

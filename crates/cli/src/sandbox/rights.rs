@@ -43,7 +43,6 @@ pub fn names(set: CapabilitySet) -> Vec<&'static str> {
         (CapabilitySet::SYS_ADMIN, "sys_admin"),
         (CapabilitySet::SYS_PTRACE, "sys_ptrace"),
         (CapabilitySet::SYS_NICE, "sys_nice"),
-        (CapabilitySet::SYS_RESOURCE, "sys_resource"),
     ];
     known.iter().filter(|(one, _)| set.contains(*one)).map(|(_, name)| *name).collect()
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use extol::Stats;
+use extol_cli_common::counted;
 use extol_task::Distribution;
 use serde_json::Value;
 
@@ -43,13 +44,12 @@ fn fast_commits(stats: &Stats) -> String {
     }
     let state = if f.enabled { "on" } else { "off" };
     format!(
-        "{state}, {} fast commits for {} requests ({} on average), {} blocks; \
-         {} requests committed in full",
-        f.commits,
-        f.requests,
+        "{state}, {} for {} ({} on average), {}; {} committed in full",
+        counted(f.commits, "fast commit"),
+        counted(f.requests, "request"),
         time(f.average_ns),
-        f.blocks,
-        f.ineligible + f.failed
+        counted(f.blocks, "block"),
+        counted(f.ineligible + f.failed, "request")
     )
 }
 
@@ -71,21 +71,21 @@ fn pipeline(text: &mut String, stats: &Stats) {
         row(
             "log",
             format!(
-                "{}% free ({} of {} blocks), {} blocks not yet home",
+                "{}% free ({} of {} blocks), {} not yet in place",
                 free_percent(stats),
                 j.log_free,
                 j.log_blocks,
-                j.checkpoint_blocks
+                counted(j.checkpoint_blocks, "block")
             ),
         );
     }
     row(
         "fsync batching",
         format!(
-            "{} waits ({} on average), {} syncers",
-            j.batching.waits,
+            "{} ({} on average), {}",
+            counted(j.batching.waits, "wait"),
             time(j.batching.wait_ns.checked_div(j.batching.waits).unwrap_or(0)),
-            j.batching.syncers
+            counted(j.batching.syncers, "syncer")
         ),
     );
     row("fast commits", fast_commits(stats));
@@ -95,10 +95,12 @@ fn pipeline(text: &mut String, stats: &Stats) {
             None => "off".to_owned(),
             Some(threshold) => {
                 let a = &j.async_checkpoint;
-                let (runs, batches, blocks) = (a.runs, a.batches, a.blocks);
                 format!(
-                    "under {}% free: {runs} runs, {batches} batches, {blocks} blocks",
-                    threshold.percent()
+                    "under {}% free: {}, {}, {}",
+                    threshold.percent(),
+                    counted(a.runs, "run"),
+                    counted(a.batches, "batch"),
+                    counted(a.blocks, "block")
                 )
             }
         },

@@ -84,8 +84,10 @@ fn log_gauge(frame: &mut Frame<'_>, area: Rect, stats: &Stats) {
         60..85 => Color::Yellow,
         _ => Color::Red,
     };
-    let label =
-        format!("{used}% used of {} blocks, {} not yet home", j.log_blocks, j.checkpoint_blocks);
+    let label = format!(
+        "{used}% used of {} blocks, {} not yet in place",
+        j.log_blocks, j.checkpoint_blocks
+    );
     frame.render_widget(gauge("log", used, label, color), area);
 }
 

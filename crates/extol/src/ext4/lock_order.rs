@@ -1,4 +1,4 @@
-//! The lock order of docs/design/central-types.md, broken on purpose on a real volume: each step
+//! The lock order of docs/design/lock-order.md, broken on purpose on a real volume: each step
 //! must be refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,12 +3,12 @@
 //! Disjoint and in order. What a later change covers is cut out of the earlier ones, so each block
 //! is said once, as it is now, and the order in which the runs are replayed does not matter.
 //!
-//! But to e2fsck (1.47). It keeps a file's extents in a list, an extent that a record empties stays
-//! there with length 0, and those are thrown out only if the list has more than one. The end of an
-//! empty extent at block 0 is 2^64 - 1, so the next record of that file in the same fast commit
-//! falls into the middle of it, and makes two of it that cover all that is left of the file. So a
-//! hole at block 0 must be all that is said of a file ([`Ranges::is_sayable`]); else the commit is
-//! a full one.
+//! e2fsck (1.47) is the exception: it keeps a file's extents in a list, an extent that a record
+//! empties stays there with length 0, and those are thrown out only if the list has more than one.
+//! The end of an empty extent at block 0 is 2^64 - 1, so the next record of that file in the same
+//! fast commit falls into the middle of it, and makes two of it that cover all that is left of the
+//! file. So a hole at block 0 must be all that is said of a file ([`Ranges::is_sayable`]); else the
+//! commit is a full one.
 
 use extol_ondisk::fast_commit::FcRecord;
 

@@ -1,6 +1,6 @@
 //! How many bytes may wait in the device's cache, decided from how long flushes take. Pure.
 
-/// Until a flush was timed: what a SATA disk writes in some 20 ms, an SSD in 10.
+/// Until a flush was timed: a guess for a SATA disk.
 const FIRST: u64 = 8 << 20;
 /// With less, a writer waits for flushes most of the time.
 const LEAST: u64 = 1 << 20;

@@ -38,8 +38,8 @@
 //! - UR-1: a reply is always delivered, or the mount has ended; so references are dropped only
 //!   where the reply is an error.
 //! - UR-2: one entry of each queue never waits for other requests (a thaw, a write-back): it serves
-//!   them ([`Queue::may_wait`]). A request that came before all entries were
-//!   registered does not wait either ([`QueueWorker::began_early`]).
+//!   them ([`Queue::may_wait`]). A request that came before all entries were registered does
+//!   not wait either ([`QueueWorker::began_early`]).
 
 mod affinity;
 mod message;

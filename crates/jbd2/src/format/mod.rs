@@ -2,7 +2,7 @@
 //!
 //! All numbers of the log are big-endian. (Fast commits are little-endian and belong to ext4:
 //! [`extol_ondisk::fast_commit`].) Decoding accepts any bytes without panic: it gives `None`, a
-//! outcome or an error.
+//! result or an error.
 //!
 //! A transaction in the log:
 //!

@@ -3,13 +3,12 @@
 //! A run is recorded; a crash is a place in the recording and a choice which of the writes that no
 //! flush had covered reached the medium. After recovery the oracle of [`World`] must be content.
 //!
-//! What these tests catch was tried by breaking the journal, one rule at a time: no flush before
-//! the commit record; none of the file system's device with an external journal; the tail moved
-//! before the flush of the home writes, or written without FUA; home writes of a checkpoint that
-//! takes uncommitted bytes; revokes not written, or not cancelled when the block comes back;
+//! Each of these breaks of the journal, one at a time, makes at least one test here fail: no flush
+//! before the commit record; none of the file system's device with an external journal; the tail
+//! moved before the flush of the home writes, or written without FUA; home writes of a checkpoint
+//! that takes uncommitted bytes; revokes not written, or not cancelled when the block comes back;
 //! callbacks before the record; the log not named live before the first record; the log marked
-//! empty before the home writes are flushed; waiters woken before the record. Each makes at least
-//! one test here fail.
+//! empty before the home writes are flushed; waiters woken before the record.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //!   every write ──► CachedDevice ──► device ──► updates prepared and held blocks, or drops them
 //! ```
 //!
-//! A mount does without it (`MountOptions::kernel_caches`): there the kernel's page cache holds the
+//! A mount does without it (`CacheOptions::kernel_caches`): there the kernel's page cache holds the
 //! data.
 //!
 //! # A mirror of the device

@@ -18,9 +18,9 @@ fn mebibytes(w: Word<'_>, least: u64) -> Result<usize, String> {
 pub(super) const ROWS: &[OptionSpec] = &[
     OptionSpec {
         names: &["init_itable", "inititable", "noinit_itable", "noinititable"],
-        value: "pauses per step",
+        value: "multiple of a step's time",
         default: "10",
-        reason: "zero inode tables that mkfs left; a pause is so many times as long as a step",
+        reason: "zero inode tables that mkfs left; each pause is so many times as long as a step",
         remount: Remount::Live,
         set: |o, w| {
             o.background.init_itable = match w.value {
