@@ -112,7 +112,7 @@ pub(super) fn set_raw(
     value: Option<&[u8]>,
     how: XattrSet,
 ) -> Result<()> {
-    node.raw.adopt_extra(&vol.geo);
+    node.raw.expand_extra(&vol.geo);
     let areas = Areas::load(vol, node)?;
     let found = areas.all().find(|e| e.is(index, name));
     match (found, how, value) {
