@@ -196,14 +196,14 @@ impl Orphans {
     }
 
     /// Makes an inode an orphan. The caller writes the inode afterwards (its `dtime` may have
-    /// become a link). If the inode has names, the caller also notes that it is unfit for fast
+    /// become a link). If the inode has names, the caller also notes that it is ineligible for fast
     /// commits, here and at [`remove`](Self::remove).
     pub fn add(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         let mut state = self.state.lock();
         if state.places.contains_key(&ino) {
             // Perhaps in the last full commit already: then its `dtime` is a link there.
-            eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
+            eligibility::note_ineligible(h, InodeNr(ino), Reason::Attributes);
             return Ok(());
         }
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {

@@ -240,7 +240,7 @@ pub(crate) fn shift(
     to: u32,
     delta: i64,
 ) -> Result<Progress> {
-    eligibility::note_unfit(h, node.ino, Reason::FallocRange);
+    eligibility::note_ineligible(h, node.ino, Reason::FallocRange);
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::shift(io, root, from, to, delta),
         false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),

@@ -126,7 +126,7 @@ pub(super) fn set_raw(
         _ => {}
     }
     // (A block that only this inode uses changes in place, which the inode does not show.)
-    eligibility::note_unfit(h, node.ino, Reason::Xattr);
+    eligibility::note_ineligible(h, node.ino, Reason::Xattr);
     match value {
         Some(value) => put(vol, h, node, &areas, XattrEntry::new(index, name, value)),
         None => take_out(vol, h, node, &areas, index, name),
