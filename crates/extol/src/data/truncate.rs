@@ -153,7 +153,7 @@ pub(crate) fn unmap(
             Ok(Progress::Done) => break,
             Ok(Progress::Restart { at }) => {
                 if orphan && !was_orphan && !added {
-                    fs.orphans.add(fs, &mut h, st.node.ino.0)?;
+                    fs.orphans.add(&fs.vol, &fs.sb, &mut h, st.node.ino.0)?;
                     eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
                     added = true;
                 }
@@ -168,7 +168,7 @@ pub(crate) fn unmap(
         }
     }
     if added {
-        fs.orphans.remove(fs, &mut h, st.node.ino.0)?;
+        fs.orphans.remove(&fs.vol, &fs.sb, &mut h, st.node.ino.0)?;
         eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
         st.node.raw.dtime = 0;
     }

@@ -40,7 +40,7 @@
 mod batch;
 mod blocks;
 mod change;
-mod dentry_cache;
+pub(crate) mod dentry_cache;
 mod htree;
 mod index;
 mod index_path;

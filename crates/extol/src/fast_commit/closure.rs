@@ -13,8 +13,8 @@
 //! consistent volume.
 //!
 //! Invariants
-//! - FL-1: whatever the closure contains is eligible (`Plan::make`), and so are the directories that its
-//!   names are in.
+//! - FL-1: whatever the closure contains is eligible (`Plan::make`), and so are the directories
+//!   that its names are in.
 //! - FL-2: after the records, each inode of the closure has as many names as its image counts
 //!   (`Plan::count`).
 //! - FL-3: a file that lost all its names gets a placeholder, as long as there is

@@ -15,8 +15,8 @@
 //! - TR-1: a handle's changes become visible together (`Tracker::apply`, one lock), so every
 //!   collection sees whole operations.
 //! - TR-2: an inode that is in `inodes` differs from what was recorded, or may.
-//! - TR-3: memory is bounded (`changes::MOST`): beyond, the transaction is ineligible as a whole, and
-//!   takes no more. Without fsyncs, that comes much earlier (`changes::MOST_QUIET`).
+//! - TR-3: memory is bounded (`changes::MOST`): beyond, the transaction is ineligible as a whole,
+//!   and takes no more. Without fsyncs, that comes much earlier (`changes::MOST_QUIET`).
 //! - TR-4: a directory is ineligible for names from the first one on that may not fit
 //!   (`Changes::room`).
 //!

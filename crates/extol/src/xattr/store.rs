@@ -1,7 +1,7 @@
 //! Attributes in the form they are stored, in the two places of an inode. [`super`] tells where
 //! each goes.
 
-use crate::fast_commit::Reason;
+use crate::fast_commit::reason::Reason;
 use extol_jbd2::Handle;
 use extol_ondisk::xattr::{self as format, XattrEntry};
 use extol_vfs::{FsError, Result, XattrSet};
