@@ -134,8 +134,7 @@ fn beside_full_commits() {
 }
 
 /// A file made and removed before the fsync of another one leaves no trace in the records: an
-/// UNLINK of what never
-/// was stops e2fsck's replay.
+/// UNLINK of what never was stops e2fsck's replay.
 #[test]
 fn what_came_and_went() {
     let Some(rig) = Rig::new("") else { return };
