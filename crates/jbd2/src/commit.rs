@@ -29,6 +29,7 @@ use crate::fast::area::Area;
 use crate::journal::Journal;
 use crate::journal::deferred::DeferredBatch;
 use crate::journal::state::State;
+use crate::log::{Image, Log};
 use crate::planted;
 use crate::space::{LogRun, LogSpace};
 use crate::transaction::{Closed, Running};
@@ -222,13 +223,7 @@ impl Journal {
         }
     }
 
-    fn write_to_log(
-        &self,
-        log: &crate::log::Log,
-        closed: &Closed,
-        run: LogRun,
-        first: bool,
-    ) -> Result<()> {
+    fn write_to_log(&self, log: &Log, closed: &Closed, run: LogRun, first: bool) -> Result<()> {
         let c = &self.counters;
         if first {
             // Nothing of another life of the log may count once the log is live.
@@ -256,31 +251,9 @@ impl Journal {
         }
         let covered = self.writes.begun();
         if self.async_commit {
-            if self.barrier() && log.is_external() && self.writes.data.is_dirty() {
-                self.flush_device()?;
-            }
-            if self.barrier() {
-                c.flushes.add(1);
-                log.flush()?;
-            }
+            self.flush_all(log)?;
         } else {
-            let flushing = self.clock.now_ns();
-            if self.barrier() {
-                if log.is_external() && self.writes.data.is_dirty() {
-                    self.flush_device()?;
-                }
-                c.flushes.add(1);
-                let flush = !planted::has(planted::Bug::CommitWithoutFlush);
-                if flush {
-                    log.flush()?;
-                }
-            }
-            let flushing = self.clock.now_ns().saturating_sub(flushing);
-            c.flushing_ns.add(flushing);
-            c.distributions.flushing_ns.record(flushing);
-            // A flush that failed elsewhere may have taken our error with it.
-            self.check_aborted()?;
-            self.write_durably(log, |fua| log.write_record(&image, fua))?;
+            self.flush_and_record(log, &image)?;
         }
         if let Some(behind) = behind {
             behind.write()?;
@@ -293,6 +266,39 @@ impl Journal {
         c.logging_ns.add(logging);
         c.distributions.logging_ns.record(logging);
         Ok(())
+    }
+
+    /// With `journal_async_commit`: the record is written already, and one flush makes all durable.
+    fn flush_all(&self, log: &Log) -> Result<()> {
+        if self.barrier() {
+            if log.is_external() && self.writes.data.is_dirty() {
+                self.flush_device()?;
+            }
+            self.counters.flushes.add(1);
+            log.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what is written, then the record.
+    fn flush_and_record(&self, log: &Log, image: &Image) -> Result<()> {
+        let c = &self.counters;
+        let began = self.clock.now_ns();
+        if self.barrier() {
+            if log.is_external() && self.writes.data.is_dirty() {
+                self.flush_device()?;
+            }
+            c.flushes.add(1);
+            if !planted::has(planted::Bug::CommitWithoutFlush) {
+                log.flush()?;
+            }
+        }
+        let flushing = self.clock.now_ns().saturating_sub(began);
+        c.flushing_ns.add(flushing);
+        c.distributions.flushing_ns.record(flushing);
+        // A flush that failed elsewhere may have taken our error with it.
+        self.check_aborted()?;
+        self.write_durably(log, |fua| log.write_record(image, fua))
     }
 
     fn write_home_now(&self, closed: &Closed) -> Result<()> {
