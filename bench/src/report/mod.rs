@@ -29,7 +29,7 @@ pub struct Goal {
     /// Reached.
     pub met: bool,
     /// What the contender reaches that bounds what can be reached at all, if it takes part.
-    #[serde(rename = "yardstick", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
 }
 
@@ -37,7 +37,6 @@ pub struct Goal {
 #[derive(Clone, Debug, Serialize)]
 pub struct Baseline {
     /// Its name.
-    #[serde(rename = "who")]
     pub name: &'static str,
     /// The value that it reaches in the same run.
     pub measured: f64,

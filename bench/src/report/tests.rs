@@ -136,10 +136,10 @@ fn a_missed_goal_is_shown_beside_its_baseline() {
     assert_eq!(html.matches("missed (what does nothing").count(), 2, "{html}");
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
     let at = |pointer: &str| json.pointer(pointer).cloned();
-    assert_eq!(at("/goals/0/yardstick/measured"), Some(3.8.into()));
+    assert_eq!(at("/goals/0/baseline/measured"), Some(3.8.into()));
     assert_eq!(
-        [0, 1, 2].map(|n| at(&format!("/goals/{n}/yardstick/met"))),
+        [0, 1, 2].map(|n| at(&format!("/goals/{n}/baseline/met"))),
         [false, true, false].map(|b| Some(b.into()))
     );
-    assert_eq!(at("/goals/3/yardstick"), None);
+    assert_eq!(at("/goals/3/baseline"), None);
 }

@@ -68,7 +68,6 @@ struct Row {
 /// What one way to mount the volume took.
 #[derive(Clone, Debug, Serialize)]
 struct MountTimes {
-    #[serde(rename = "who")]
     way: String,
     /// As the crash left it.
     dirty_ms: f64,

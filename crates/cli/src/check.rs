@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
-use extol_cli_common::{Failure, Result, counted, print, print_json, progress};
+use extol_cli_common::{Failure, Result, print, print_json, progress};
 
 use crate::args::CheckArgs;
+use crate::volume;
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
 /// files.
@@ -64,45 +65,13 @@ fn check(args: &CheckArgs) -> Result<Report> {
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
         journal: args.journal.as_deref().map(|path| open(path, args.force)).transpose()?,
         max_findings: args.limit,
-        fast_commits: Some(Recoverer(recovered)),
+        fast_commits: Some(Recoverer(volume::recovered)),
         ..CheckOptions::default()
     };
     let bar = progress::steps(STEPS, "checking".to_owned());
     let report = extol_check::check(device, &opts, &mut |at| bar.set_position(position(at)));
     bar.finish_and_clear();
     report.map_err(|error| Failure::about(args.source.display(), error))
-}
-
-/// Refuses a volume that is damaged.
-pub fn require_clean(
-    source: &Path,
-    device: &SharedDevice,
-    journal: Option<&SharedDevice>,
-) -> Result<()> {
-    let opts = CheckOptions {
-        recovery: Recovery::InMemory,
-        journal: journal.cloned(),
-        fast_commits: Some(Recoverer(recovered)),
-        ..CheckOptions::default()
-    };
-    let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
-    let report =
-        extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
-    if report.is_clean() {
-        return Ok(());
-    }
-    Err(about(&format_args!(
-        "is damaged ({}) and not mounted with -o untrusted: extol check lists the damage",
-        counted(report.errors, "error")
-    )))
-}
-
-/// A volume with fast commits as a mount would show it.
-fn recovered(
-    device: &SharedDevice,
-    journal: Option<&SharedDevice>,
-) -> std::result::Result<SharedDevice, String> {
-    crate::volume::recovered(device, journal).map_err(|failure| failure.line)
 }
 
 fn position(at: Progress) -> u64 {

@@ -13,6 +13,7 @@
 //!     │     exit_report.rs   tells umount how the daemon ended
 //!     │     limits.rs        raises the limit of descriptors
 //!     ├── umount.rs       umount: waits for the end of the daemon and reads its exit report
+//!     │     mount_table.rs   what the kernel says is mounted
 //!     ├── maintenance.rs  sync, checkpoint, freeze, thaw of a mounted volume
 //!     ├── remount.rs      changes options of a mounted volume, in the kernel and in the daemon
 //!     ├── stat/           counters of a mounted volume (mounted.rs reads them)
@@ -40,6 +41,7 @@ mod mkfs;
 mod monitor;
 mod mount;
 mod mount_helper;
+mod mount_table;
 mod mounted;
 mod options;
 mod remount;

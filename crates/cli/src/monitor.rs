@@ -57,7 +57,7 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
-use crate::{sandbox, umount};
+use crate::{mount_table, sandbox, umount};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
@@ -149,7 +149,7 @@ impl Monitor {
     /// Notes the number of the new mount. To be called before this process is confined, which may
     /// keep it from reading the table of mounts.
     pub fn mounted(&self) {
-        let id = umount::mount_entry(&self.dir).map_or(0, |mount| mount.id);
+        let id = mount_table::mount_entry(&self.dir).map_or(0, |mount| mount.id);
         self.mount.store(id, Ordering::SeqCst);
     }
 
@@ -287,7 +287,7 @@ fn unmount(dir: &Path, id: u64, mode: UnmountMode, mut answer: &UnixStream) {
     let done = match mode {
         UnmountMode::Normal => umount::for_daemon(dir, id, false),
         UnmountMode::Lazy => umount::for_daemon(dir, id, true),
-        UnmountMode::Abort if umount::is_top(dir, id) => {
+        UnmountMode::Abort if mount_table::is_top(dir, id) => {
             extol_fuse::undo(dir);
             Ok(())
         }

@@ -12,9 +12,9 @@ use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
 
 use crate::args::RemountArgs;
+use crate::mount_table::mount_entry;
 use crate::mounted::MountedVolume;
 use crate::options;
-use crate::umount::mount_entry;
 use crate::volume::VolumeOptions;
 
 /// `extol remount`.

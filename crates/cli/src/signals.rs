@@ -27,7 +27,7 @@ use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::{monitor, sandbox, umount};
+use crate::{monitor, mount_table, sandbox, umount};
 
 /// How long a start may take from a signal to its next step.
 const GRACE: Duration = Duration::from_secs(1);
@@ -214,9 +214,9 @@ fn take(work: &Mutex<Option<impl FnOnce()>>) {
 }
 
 impl Served {
-    /// (Number 0 where the table of mounts cannot be read: see [`umount::is_top`].)
+    /// (Number 0 where the table of mounts cannot be read: see [`mount_table::is_top`].)
     fn of(stopper: Stopper) -> Self {
-        let id = umount::mount_entry(stopper.dir()).map_or(0, |mount| mount.id);
+        let id = mount_table::mount_entry(stopper.dir()).map_or(0, |mount| mount.id);
         Self { stopper, id }
     }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use extol_cli_common::{Failure, Result};
 
 use crate::monitor;
-use crate::umount::mounts_on;
+use crate::mount_table::mounts_on;
 
 /// What the cleanup process reads when it is cancelled.
 const CANCEL: &[u8] = b"+";

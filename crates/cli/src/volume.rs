@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
 use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
-use extol_cli_common::{Failure, Result};
+use extol_check::{CheckOptions, Recoverer, Recovery};
+use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 
-use crate::{check, sandbox};
+use crate::sandbox;
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};
 pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
@@ -42,7 +43,7 @@ pub fn open_for_mount(
     let shared = Arc::clone(&device) as SharedDevice;
     let volume = sandbox::inside(|| {
         if untrusted {
-            check::require_clean(source, &shared, options.journal.device.as_ref())?;
+            require_clean(source, &shared, options.journal.device.as_ref())?;
         }
         Volume::open(shared, &options).map_err(|error| about(source, error))
     })?;
@@ -52,6 +53,30 @@ pub fn open_for_mount(
         claim: Arc::new(DeviceClaim(device)),
     });
     Ok((volume, block))
+}
+
+/// Refuses a volume that is damaged.
+fn require_clean(
+    source: &Path,
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+) -> Result<()> {
+    let opts = CheckOptions {
+        recovery: Recovery::InMemory,
+        journal: journal.cloned(),
+        fast_commits: Some(Recoverer(recovered)),
+        ..CheckOptions::default()
+    };
+    let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
+    let report =
+        extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    Err(about(&format_args!(
+        "is damaged ({}) and not mounted with -o untrusted: extol check lists the damage",
+        counted(report.errors, "error")
+    )))
 }
 
 /// Options with which an opening prints what it waits for.
@@ -123,11 +148,12 @@ pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<R
 }
 
 /// A volume as it will be after recovery. It is not changed.
-pub fn recovered(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice> {
+pub fn recovered(
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+) -> std::result::Result<SharedDevice, String> {
     let options = VolumeOptions::default().read_only().with_journal(journal.cloned());
-    extol::recovered(device, &options)
-        .map(|(device, _)| device)
-        .map_err(|error| Failure::new(error.to_string()))
+    extol::recovered(device, &options).map(|(device, _)| device).map_err(|error| error.to_string())
 }
 
 /// Makes a volume. `confirm` is asked before something is overwritten.

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::error::{OpenResult, refuse};
 use crate::fast_commit_support::Obstacle;
-use crate::mount::journal as journals;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
+use crate::mount::{find_journal, journal as journals};
 use crate::options::MountOptions;
 use crate::superblock::{
     geometry, has_orphans, read_superblock, text, uuid_text, write_superblock,
@@ -88,7 +88,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
     let log = (has_journal && sb.journal_inum != 0)
         .then(|| {
-            let found = journals::find(device, &sb, &geo, &MountOptions::default()).ok()?;
+            let found = find_journal::find(device, &sb, &geo, &MountOptions::default()).ok()?;
             recovery::read_superblock(&*found.device, &found.map).ok()
         })
         .flatten();
@@ -227,7 +227,7 @@ fn replay_log(
     if !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
         return Ok(Replayed { orphans_left: has_orphans(sb), ..Replayed::of(None) });
     }
-    let found = journals::find(device, sb, geo, options)?;
+    let found = find_journal::find(device, sb, geo, options)?;
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
     // In memory first: what is refused has written nothing.
     let (done, overlay) = journals::in_memory(device, geo, &found, &jsb)?;
@@ -260,7 +260,7 @@ pub fn recovered(
         return Ok((SharedDevice::clone(device), Replayed::of(None)));
     }
     let options = options.clone().read_only();
-    let found = journals::find(device, &sb, &geo, &options)?;
+    let found = find_journal::find(device, &sb, &geo, &options)?;
     let jsb = recovery::read_superblock(&*found.device, &found.map)?;
     let (done, overlay) = journals::in_memory(device, &geo, &found, &jsb)?;
     let view: SharedDevice =
@@ -281,6 +281,6 @@ pub fn inspect_journal(
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         return refuse("the volume has no journal");
     }
-    let found = journals::find(device, &sb, &geo, options)?;
+    let found = find_journal::find(device, &sb, &geo, options)?;
     Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, geo.blocks)?)
 }

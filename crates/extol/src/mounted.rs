@@ -25,6 +25,7 @@ use crate::dir;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::error_state::record::ErrorState;
+use crate::fast_commit::eligibility::Change;
 use crate::fast_commit_support::Obstacle;
 use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
@@ -317,5 +318,32 @@ fn time(t: Timestamp) -> Time {
         Time { sec: Time::MAX_SEC, nsec: 0 }
     } else {
         Time { sec: t.sec, nsec: t.nsec.min(999_999_999) }
+    }
+}
+
+/// (Here because it needs the orphan list, which stands above the inodes.)
+impl InodeState {
+    /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
+    pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
+        if !self.is_regular() {
+            self.disk_size = self.node.raw.size;
+        }
+        let visible = std::mem::replace(&mut self.node.raw.size, self.disk_size);
+        let links = fs.orphans.guard();
+        if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
+            self.node.raw.dtime = link;
+        }
+        let change = Change { data, born: self.is_new };
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, change);
+        drop(links);
+        self.node.raw.size = visible;
+        result?;
+        self.lazy_times = false;
+        self.is_new = false;
+        self.sync_tid = h.tid();
+        if data {
+            self.datasync_tid = h.tid();
+        }
+        Ok(())
     }
 }

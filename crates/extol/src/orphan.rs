@@ -24,7 +24,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::fast_commit::Reason;
 use extol_block::BlockNr;
 use extol_jbd2::{Handle, Seal};
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
@@ -32,9 +31,10 @@ use extol_sync::rank::{Guard, Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use foldhash::fast::RandomState;
 
+use crate::alloc::SuperCell;
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::mounted::MountedFs;
+use crate::fast_commit::reason::Reason;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -196,14 +196,13 @@ impl Orphans {
     }
 
     /// Makes an inode an orphan. The caller writes the inode afterwards (its `dtime` may have
-    /// become a link). If the inode has names, the caller also notes that it is unfit for fast
+    /// become a link). If the inode has names, the caller also notes that it is ineligible for fast
     /// commits, here and at [`remove`](Self::remove).
-    pub fn add(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
-        let vol = &fs.vol;
+    pub fn add(&self, vol: &Volume, sb: &SuperCell, h: &mut Handle, ino: u32) -> Result<()> {
         let mut state = self.state.lock();
         if state.places.contains_key(&ino) {
             // Perhaps in the last full commit already: then its `dtime` is a link there.
-            eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
+            eligibility::note_ineligible(h, InodeNr(ino), Reason::Attributes);
             return Ok(());
         }
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
@@ -212,7 +211,7 @@ impl Orphans {
             return Ok(());
         }
         let after = state.head;
-        set_head(fs, h, ino)?;
+        set_head(sb, h, ino)?;
         if let Some(Place::List { before, .. }) = state.places.get_mut(&after) {
             *before = ino;
         }
@@ -224,8 +223,7 @@ impl Orphans {
     }
 
     /// Removes an inode from the orphans. The caller writes the inode afterwards.
-    pub fn remove(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
-        let vol = &fs.vol;
+    pub fn remove(&self, vol: &Volume, sb: &SuperCell, h: &mut Handle, ino: u32) -> Result<()> {
         if !self.contains(ino) {
             return Ok(());
         }
@@ -243,7 +241,7 @@ impl Orphans {
             }
             Place::List { before, after } => {
                 if before == 0 {
-                    set_head(fs, h, after)?;
+                    set_head(sb, h, after)?;
                     state.head = after;
                 } else {
                     set_link(vol, h, before, after)?;
@@ -314,8 +312,8 @@ fn write_slot(
     .map_err(error::journal)
 }
 
-fn set_head(fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
-    fs.sb.update(h, |sb| sb.last_orphan = ino)
+fn set_head(sb: &SuperCell, h: &mut Handle, ino: u32) -> Result<()> {
+    sb.update(h, |sb| sb.last_orphan = ino)
 }
 
 fn seed_of(vol: &Volume, ino: InodeNr, generation: u32) -> Option<InodeSeed> {

@@ -13,10 +13,10 @@ use extol_vfs::{FsError, Result};
 use smallvec::SmallVec;
 
 use crate::alloc::Allocator;
-use crate::dir::DentryCache;
+use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
-use crate::xattr::Sharing;
+use crate::xattr::sharing::Sharing;
 
 /// The parts of an open volume that do not depend on inodes.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Volume {
             .map_err(error::journal)?
             .map_err(|e: OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
         if let Some(written) = written {
-            eligibility::note_inode(self, h, ino, written);
+            eligibility::note_inode(h, ino, written, &self.geo, &self.alloc);
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ macro_rules! requests {
             op: u32 { $($name = $value,)* }
         }
 
-        /// What a request is called where people see it.
+        /// The name of a request in messages and statistics.
         pub(crate) fn request_name(opcode: u32) -> String {
             let name = match opcode {
                 $(op::$name => stringify!($name),)*

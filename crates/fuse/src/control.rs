@@ -11,7 +11,7 @@
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
 //!
-//! The prefix of the name decides how the client's rights are checked (`Way`):
+//! The prefix of the name decides how the client's rights are checked (`CheckedBy`):
 //!
 //! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace
 //!   read any such attribute. The daemon checks nothing, so this works also where the daemon cannot
@@ -46,23 +46,23 @@ const ANSWER: usize = 16 << 10;
 
 /// How the right to make a request is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum CheckedBy {
     /// By the kernel, before the request.
     Kernel,
     /// By the daemon.
-    Rights,
+    Daemon,
 }
 
 /// The request in the name of an attribute of the root, if it is one.
-pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
+pub(crate) fn request(name: &[u8]) -> Option<(CheckedBy, &str)> {
     let name = std::str::from_utf8(name).ok()?;
-    let (way, wish) = match name.strip_prefix("trusted.") {
-        Some(wish) => (Way::Kernel, wish),
-        None => (Way::Rights, name.strip_prefix("user.")?),
+    let (checked_by, command) = match name.strip_prefix("trusted.") {
+        Some(command) => (CheckedBy::Kernel, command),
+        None => (CheckedBy::Daemon, name.strip_prefix("user.")?),
     };
-    let known = [REMOUNT, CHECKPOINT, SHUTDOWN].iter().any(|start| wish.starts_with(start))
-        || [FREEZE, THAW].contains(&wish);
-    known.then_some((way, wish))
+    let known = [REMOUNT, CHECKPOINT, SHUTDOWN].iter().any(|start| command.starts_with(start))
+        || [FREEZE, THAW].contains(&command);
+    known.then_some((checked_by, command))
 }
 
 /// The daemon's side: does what a [`request`] asks for.
@@ -70,12 +70,12 @@ pub(crate) fn answer(
     fs: &dyn VolumeControl,
     owner: &Owner,
     request: &Request<'_>,
-    (way, wish): (Way, &str),
+    (checked_by, command): (CheckedBy, &str),
 ) -> Result<Vec<u8>> {
-    if way == Way::Rights {
+    if checked_by == CheckedBy::Daemon {
         owner.check(request)?;
     }
-    if let Some(list) = wish.strip_prefix(REMOUNT) {
+    if let Some(list) = command.strip_prefix(REMOUNT) {
         let mut text = match fs.remount(list) {
             Ok(warnings) => format!("+{}", warnings.join("\n")),
             Err(RemountError(line)) => format!("-{line}"),
@@ -85,14 +85,14 @@ pub(crate) fn answer(
     }
     let invalid = Errno(libc::EINVAL);
     let number =
-        |start: &str| wish.strip_prefix(start).map(|n| n.parse::<u32>().map_err(|_| invalid));
+        |start: &str| command.strip_prefix(start).map(|n| n.parse::<u32>().map_err(|_| invalid));
     if let Some(flags) = number(CHECKPOINT) {
         fs.checkpoint(CheckpointFlags::from_bits(flags?).ok_or(invalid)?)?;
     } else if let Some(mode) = number(SHUTDOWN) {
         fs.shut_down(Shutdown::from_number(mode?).ok_or(invalid)?)?;
-    } else if wish == FREEZE {
+    } else if command == FREEZE {
         fs.freeze()?;
-    } else if wish == THAW {
+    } else if command == THAW {
         fs.thaw()?;
     } else {
         return Err(invalid);
@@ -118,15 +118,15 @@ pub fn remount(
     root: &Path,
     list: &str,
 ) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
-    let wish = format!("{REMOUNT}{list}");
+    let command = format!("{REMOUNT}{list}");
     let room = NAME_MAX - TRUSTED.len();
-    if wish.len() > room {
+    if command.len() > room {
         let room = room - REMOUNT.len();
         return Ok(Err(RemountError(format!(
             "too many options at once (at most {room} characters): give them in several commands"
         ))));
     }
-    Ok(understand(&ask(root, &wish)?))
+    Ok(understand(&ask(root, &command)?))
 }
 
 /// Asks the daemon of the mount with this root to empty the log, with the flags of
@@ -158,10 +158,10 @@ const TRUSTED: &str = "trusted.";
 
 /// The client's side: sends a request, with the kernel's check of CAP_SYS_ADMIN if this process has
 /// it, else with the daemon's.
-fn ask(root: &Path, wish: &str) -> io::Result<Vec<u8>> {
+fn ask(root: &Path, command: &str) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER];
     let mut read = |start: &str| {
-        let len = rustix::fs::getxattr(root, format!("{start}{wish}"), &mut buffer[..])?;
+        let len = rustix::fs::getxattr(root, format!("{start}{command}"), &mut buffer[..])?;
         Ok(buffer.get(..len).unwrap_or_default().to_vec())
     };
     match read(TRUSTED) {
@@ -197,8 +197,11 @@ mod tests {
         assert_eq!(understand(b"+one\ntwo"), Ok(vec!["one".to_owned(), "two".to_owned()]));
         assert_eq!(understand(b"-no: a reason"), Err(RemountError("no: a reason".into())));
         let long = "x".repeat(300);
-        assert_eq!(request(b"user.extol.remount:ro"), Some((Way::Rights, "extol.remount:ro")));
-        assert_eq!(request(b"trusted.extol.freeze"), Some((Way::Kernel, "extol.freeze")));
+        assert_eq!(
+            request(b"user.extol.remount:ro"),
+            Some((CheckedBy::Daemon, "extol.remount:ro"))
+        );
+        assert_eq!(request(b"trusted.extol.freeze"), Some((CheckedBy::Kernel, "extol.freeze")));
         for other in
             ["user.extol.stats", "user.extol.freezer", "security.extol.freeze", "trusted.x"]
         {

@@ -29,17 +29,27 @@ use crate::fast::area::Area;
 use crate::journal::Journal;
 use crate::journal::deferred::DeferredBatch;
 use crate::journal::state::State;
+use crate::log::{Image, Log};
 use crate::planted;
 use crate::space::{LogRun, LogSpace};
-use crate::transaction::Closed;
+use crate::transaction::{Closed, Running};
 use crate::types::Result;
+
+/// When the steps of a commit began.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// No handle can join any more.
+    locked: u64,
+    /// The last handle has ended, and the snapshots are taken.
+    drained: u64,
+}
 
 impl Journal {
     /// Commits the running transaction, and ends the wait of a leader that waits for others. The
     /// caller becomes the committer; there must be none.
     pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
         debug_assert!(!state.role.taken);
-        let lock_began = self.clock.now_ns();
+        let locked = self.clock.now_ns();
         let Some(running) = &mut state.tx.running else { return state };
         running.locked = true;
         state.role.taken = true;
@@ -55,37 +65,16 @@ impl Journal {
             return state;
         };
         let closed = running.tx.close();
-        let forgotten = self.fast.source().map(|source| source.closed(closed.tid));
-        let c = &self.counters;
-        let drained_at = self.clock.now_ns();
-        let locked = drained_at.saturating_sub(lock_began);
-        c.locked_ns.add(locked);
-        c.distributions.locked_ns.record(locked);
-        c.running_ns.add(lock_began.saturating_sub(running.began_ns));
-        c.handles.add(running.joined);
-        c.blocks.add(closed.blocks.len() as u64);
-        if let Some(at) = running.requested_ns {
-            c.requested.add(1);
-            c.request_delay_ns.add(lock_began.saturating_sub(at));
-        }
-        let needed = self.log.get().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
+        let forgotten = self.fast.source().map(|source| source.closed(tid));
+        let times = Times { locked, drained: self.clock.now_ns() };
+        self.count_closed(&running, &closed, times);
         // The requests for a fast commit of it are served, too.
         state.sync.serving = running.waiting + state.fast.take().requests;
         state.tx.committing = Some((tid, state.log.space.as_ref().map_or(0, LogSpace::head)));
         let waiters = std::mem::take(&mut state.sync.waiters);
         state.sync.committing_waiters = Arc::clone(&waiters);
-        if state.log.space.as_ref().is_some_and(|space| space.free() <= needed) {
-            // Overdrawn by more than the slack. No other thread takes space meanwhile; failure
-            // shows in `take`.
-            drop(state);
-            let _ = self.checkpoint_through(tid.previous(), true);
-            state = self.state.lock();
-        }
-        let run = match &mut state.log.space {
-            Some(space) => space.take(needed),
-            None => Some(LogRun::none()),
-        };
+        let (mut state, run) = self.take_space_for(state, &closed);
         if state.sync.wanted.is_some_and(|w| tid.at_least(w)) {
             state.sync.wanted = None;
         }
@@ -94,59 +83,113 @@ impl Journal {
         drop(state);
         drop(forgotten);
 
+        let is_durable = self.write_and_settle(closed, run, first);
+        let mut state = self.state.lock();
+        self.count_ended(&mut state, times);
+        state.tx.committing = None;
+        if is_durable && state.failure.reason.is_none() {
+            state.tx.committed = tid;
+            self.counters.transactions.add(1);
+            waiters.serve();
+            state = self.void_fast_commits(state);
+        }
+        self.leave_commit(state)
+    }
+
+    fn count_closed(&self, running: &Running, closed: &Closed, times: Times) {
+        let c = &self.counters;
+        let locked = times.drained.saturating_sub(times.locked);
+        c.locked_ns.add(locked);
+        c.distributions.locked_ns.record(locked);
+        c.running_ns.add(times.locked.saturating_sub(running.began_ns));
+        c.handles.add(running.joined);
+        c.blocks.add(closed.blocks.len() as u64);
+        if let Some(at) = running.requested_ns {
+            c.requested.add(1);
+            c.request_delay_ns.add(times.locked.saturating_sub(at));
+        }
+    }
+
+    /// Takes log space for a closed transaction. `None`: there is not enough.
+    fn take_space_for<'a>(
+        &'a self,
+        mut state: Guard<'a, State>,
+        closed: &Closed,
+    ) -> (Guard<'a, State>, Option<LogRun>) {
+        let needed = self.log.get().map_or(0, |log| log.blocks_for(closed));
+        if state.log.space.as_ref().is_some_and(|space| space.free() <= needed) {
+            // Overdrawn by more than the slack. No other thread takes space meanwhile; failure
+            // shows in `take`.
+            drop(state);
+            let _ = self.checkpoint_through(closed.tid.previous(), true);
+            state = self.state.lock();
+        }
+        let run = match &mut state.log.space {
+            Some(space) => space.take(needed),
+            None => Some(LogRun::none()),
+        };
+        (state, run)
+    }
+
+    /// Writes a closed transaction, hands its blocks to the checkpoint list and calls back. True if
+    /// the transaction is durable.
+    fn write_and_settle(&self, closed: Closed, run: Option<LogRun>, first: bool) -> bool {
         let result = match run {
             Some(run) => self.write_closed(&closed, run, first),
             None => Err(self.abort("a transaction outgrew the log")),
         };
-        let Closed { blocks, revokes, callbacks, .. } = closed;
-        let start = result.ok();
-        match start {
-            Some(start) if self.log.get().is_some() => {
-                c.checkpoint
-                    .superseded
-                    .add(self.checkpoint.committed(tid, start, blocks, &revokes));
+        let Closed { blocks, revokes, callbacks, tid } = closed;
+        match result {
+            Ok(start) if self.log.get().is_some() => {
+                let superseded = self.checkpoint.committed(tid, start, blocks, &revokes);
+                self.counters.checkpoint.superseded.add(superseded);
             }
-            Some(_) => {
+            Ok(_) => {
                 // Written home directly.
                 for b in &blocks {
                     b.buf.state.lock().pending -= 1;
                 }
             }
-            // Never to be written. They stay pinned: readers must not see what was there
-            // before.
-            None => {}
+            // Never to be written. They stay pinned: readers must not see what was there before.
+            Err(_) => {}
         }
         for callback in callbacks {
-            callback(start.is_some());
+            callback(result.is_ok());
         }
-        let mut state = self.state.lock();
-        let ended_at = self.clock.now_ns();
-        c.distributions.commit_ns.record(ended_at.saturating_sub(lock_began));
+        result.is_ok()
+    }
+
+    fn count_ended(&self, state: &mut State, times: Times) {
+        let ended = self.clock.now_ns();
+        let c = &self.counters;
+        c.distributions.commit_ns.record(ended.saturating_sub(times.locked));
         let served = std::mem::take(&mut state.sync.serving);
         if served > 0 {
             c.distributions.batch_size.record(u64::from(served));
         }
         let waiting = state.tx.running.as_ref().map_or(0, |r| r.waiting);
-        state.sync.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
-        state.tx.committing = None;
-        if start.is_some() && state.failure.reason.is_none() {
-            state.tx.committed = tid;
-            c.transactions.add(1);
-            waiters.serve();
-            if let Some(log) = self.log.get()
-                && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
-            {
-                // The fast commits of this transaction are void. The requests that it served need
-                // not wait for that.
-                self.wake_done(&state);
-                self.wake_fast(&state);
-                drop(state);
-                if let Err(e) = self.clear_after_commit(log) {
-                    let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
-                }
-                state = self.state.lock();
+        state.sync.batcher.ended(ended, ended.saturating_sub(times.drained), served, waiting);
+    }
+
+    /// The fast commits of the transaction that was just committed are void: clears their area.
+    fn void_fast_commits<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
+        if let Some(log) = self.log.get()
+            && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
+        {
+            // The requests that the commit served need not wait for that.
+            self.wake_done(&state);
+            self.wake_fast(&state);
+            drop(state);
+            if let Err(e) = self.clear_after_commit(log) {
+                let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
             }
+            state = self.state.lock();
         }
+        state
+    }
+
+    /// The caller is no longer the committer: wakes all that waited for that.
+    fn leave_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
         state.fast.batcher.interrupted(self.clock.now_ns());
         state.role.taken = false;
         state.role.service_waits = false;
@@ -180,13 +223,7 @@ impl Journal {
         }
     }
 
-    fn write_to_log(
-        &self,
-        log: &crate::log::Log,
-        closed: &Closed,
-        run: LogRun,
-        first: bool,
-    ) -> Result<()> {
+    fn write_to_log(&self, log: &Log, closed: &Closed, run: LogRun, first: bool) -> Result<()> {
         let c = &self.counters;
         if first {
             // Nothing of another life of the log may count once the log is live.
@@ -214,31 +251,9 @@ impl Journal {
         }
         let covered = self.writes.begun();
         if self.async_commit {
-            if self.barrier() && log.is_external() && self.writes.data.is_dirty() {
-                self.flush_device()?;
-            }
-            if self.barrier() {
-                c.flushes.add(1);
-                log.flush()?;
-            }
+            self.flush_all(log)?;
         } else {
-            let flushing = self.clock.now_ns();
-            if self.barrier() {
-                if log.is_external() && self.writes.data.is_dirty() {
-                    self.flush_device()?;
-                }
-                c.flushes.add(1);
-                let flush = !planted::has(planted::Bug::CommitWithoutFlush);
-                if flush {
-                    log.flush()?;
-                }
-            }
-            let flushing = self.clock.now_ns().saturating_sub(flushing);
-            c.flushing_ns.add(flushing);
-            c.distributions.flushing_ns.record(flushing);
-            // A flush that failed elsewhere may have taken our error with it.
-            self.check_aborted()?;
-            self.write_durably(log, |fua| log.write_record(&image, fua))?;
+            self.flush_and_record(log, &image)?;
         }
         if let Some(behind) = behind {
             behind.write()?;
@@ -251,6 +266,39 @@ impl Journal {
         c.logging_ns.add(logging);
         c.distributions.logging_ns.record(logging);
         Ok(())
+    }
+
+    /// With `journal_async_commit`: the record is written already, and one flush makes all durable.
+    fn flush_all(&self, log: &Log) -> Result<()> {
+        if self.barrier() {
+            if log.is_external() && self.writes.data.is_dirty() {
+                self.flush_device()?;
+            }
+            self.counters.flushes.add(1);
+            log.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what is written, then the record.
+    fn flush_and_record(&self, log: &Log, image: &Image) -> Result<()> {
+        let c = &self.counters;
+        let began = self.clock.now_ns();
+        if self.barrier() {
+            if log.is_external() && self.writes.data.is_dirty() {
+                self.flush_device()?;
+            }
+            c.flushes.add(1);
+            if !planted::has(planted::Bug::CommitWithoutFlush) {
+                log.flush()?;
+            }
+        }
+        let flushing = self.clock.now_ns().saturating_sub(began);
+        c.flushing_ns.add(flushing);
+        c.distributions.flushing_ns.record(flushing);
+        // A flush that failed elsewhere may have taken our error with it.
+        self.check_aborted()?;
+        self.write_durably(log, |fua| log.write_record(image, fua))
     }
 
     fn write_home_now(&self, closed: &Closed) -> Result<()> {

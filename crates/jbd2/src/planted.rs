@@ -41,8 +41,8 @@ pub enum Bug {
     /// Data that was left to a fast commit goes out with its records although no checksum covers
     /// it.
     OrderedDataForgotten,
-    /// The writes of a fast commit without a flush are ordinary ones.
-    EachNotDurable,
+    /// FUA writes of a fast commit are ordinary ones.
+    FuaNotDurable,
     /// Data goes to blocks whose zeros are not on the medium yet.
     ZerosNotDurable,
     /// Fast commits say what files with tree blocks map.

@@ -3,7 +3,7 @@
 
 use extol_testkit::{assert_drawing, assert_layers};
 
-/// The layers, lowest first. Modules of one line may use each other.
+/// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["types"],
     &["planted"],

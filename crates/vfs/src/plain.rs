@@ -1,4 +1,4 @@
-//! Text from a volume for people: without what makes a terminal do things.
+//! Text from a volume for terminals and logs: without what makes a terminal do things.
 //!
 //! Labels, names, link targets and paths are bytes of the volume, and may be chosen to hide lines,
 //! to forge them, or to send commands to a terminal. So wherever such text is shown on a line, it

@@ -67,13 +67,13 @@ pub enum Plant {
     /// Data that was left to a full commit is written behind its record.
     #[cfg(feature = "planted-bugs")]
     DataBehindRecord,
-    /// Data that was left to a fast commit goes out with its records without data
-    /// checksums.
+    /// Data that was left to a fast commit goes out with its records although no checksum covers
+    /// it.
     #[cfg(feature = "planted-bugs")]
-    LooseForgotten,
-    /// The writes of a fast commit without a flush are ordinary ones.
+    OrderedDataForgotten,
+    /// FUA writes of a fast commit are ordinary ones.
     #[cfg(feature = "planted-bugs")]
-    EachNotDurable,
+    FuaNotDurable,
     /// A flush is believed to cover writes that returned while it ran.
     #[cfg(feature = "planted-bugs")]
     FlushCoversLater,
@@ -116,9 +116,9 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("data-behind-record", Self::DataBehindRecord),
         #[cfg(feature = "planted-bugs")]
-        ("loose-forgotten", Self::LooseForgotten),
+        ("ordered-data-forgotten", Self::OrderedDataForgotten),
         #[cfg(feature = "planted-bugs")]
-        ("each-not-durable", Self::EachNotDurable),
+        ("fua-not-durable", Self::FuaNotDurable),
         #[cfg(feature = "planted-bugs")]
         ("flush-covers-later", Self::FlushCoversLater),
         #[cfg(feature = "planted-bugs")]
@@ -156,8 +156,8 @@ impl Plant {
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::DataLeftBehind => planted::Bug::DataLeftBehind,
             Self::DataBehindRecord => planted::Bug::DataBehindRecord,
-            Self::LooseForgotten => planted::Bug::OrderedDataForgotten,
-            Self::EachNotDurable => planted::Bug::EachNotDurable,
+            Self::OrderedDataForgotten => planted::Bug::OrderedDataForgotten,
+            Self::FuaNotDurable => planted::Bug::FuaNotDurable,
             Self::FlushCoversLater => planted::Bug::FlushCoversLater,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
         }));

@@ -154,16 +154,16 @@ fn data_written_behind_the_record_of_a_full_commit() {
 }
 
 #[test]
-fn loose_data_beside_the_records_of_a_fast_commit() {
+fn ordered_data_beside_the_records_of_a_fast_commit() {
     must_find(
-        Plant::LooseForgotten,
+        Plant::OrderedDataForgotten,
         &[("new-file", "fc-4k"), ("small-files", "fc"), ("growing", "fc")],
     );
 }
 
 #[test]
-fn durable_writes_that_are_not() {
-    must_find(Plant::EachNotDurable, &[("small-files", "fc-fua")]);
+fn fua_writes_that_are_not_durable() {
+    must_find(Plant::FuaNotDurable, &[("small-files", "fc-fua")]);
 }
 
 #[test]

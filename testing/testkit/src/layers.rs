@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Layers, lowest first. Modules of one line may use each other.
+/// Layers, lowest first. Modules of one line do not use each other.
 type Layers<'a> = &'a [&'a [&'a str]];
 
 /// The modules of the crate with their text, without tests and comments.
@@ -164,12 +164,12 @@ pub fn assert_layers(root: &str, layers: Layers<'_>) {
             paths(text).iter().filter_map(|path| resolve(&modules, module, path)).collect();
         for other in used.iter().filter(|other| *other != module) {
             let (below, other_entry) = place(layers, other);
-            if entry == other_entry || below <= layer {
+            if entry == other_entry || below < layer {
                 continue;
             }
             // A directory's module declares its parts, and may name them.
             if !is_below(other, module) {
-                wrong.push(format!("{module} uses {other}, which stands above it"));
+                wrong.push(format!("{module} uses {other}, which does not stand below it"));
             }
         }
     }

@@ -272,7 +272,7 @@ impl Allocator {
         if reuse {
             // After a crash the number may be its old owner's: no record says that it changed
             // hands.
-            delta::note(h, Delta::AllUnfit { reason: Reason::UsedSlot });
+            delta::note(h, Delta::AllIneligible { reason: Reason::UsedSlot });
             map.pending.remove(&bit);
             group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         } else {

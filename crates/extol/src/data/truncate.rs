@@ -153,8 +153,8 @@ pub(crate) fn unmap(
             Ok(Progress::Done) => break,
             Ok(Progress::Restart { at }) => {
                 if orphan && !was_orphan && !added {
-                    fs.orphans.add(fs, &mut h, st.node.ino.0)?;
-                    eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+                    fs.orphans.add(&fs.vol, &fs.sb, &mut h, st.node.ino.0)?;
+                    eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
                     added = true;
                 }
                 st.store(fs, &mut h, true)?;
@@ -168,8 +168,8 @@ pub(crate) fn unmap(
         }
     }
     if added {
-        fs.orphans.remove(fs, &mut h, st.node.ino.0)?;
-        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+        fs.orphans.remove(&fs.vol, &fs.sb, &mut h, st.node.ino.0)?;
+        eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
         st.node.raw.dtime = 0;
     }
     st.store(fs, &mut h, true)?;

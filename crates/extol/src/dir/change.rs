@@ -7,12 +7,13 @@ use extol_ondisk::dirent::{self, NewEntry};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
-use super::blocks::{self, BlockKind, Shape};
+use super::blocks;
 use super::htree;
 use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
 use super::search::{Spot, check_name, find, lookup};
+use super::shape::{BlockKind, Shape, count};
 use crate::fast_commit::eligibility;
 use crate::inline;
 use crate::map;
@@ -119,7 +120,7 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
     })();
     if moved.is_err() {
         if !inline::is_inline(dir) {
-            let _ = map::remove(vol, h, dir, 0, blocks::count(vol, dir), map::Discard::Free)?;
+            let _ = map::remove(vol, h, dir, 0, count(vol, dir), map::Discard::Free)?;
         }
         dir.raw = before;
     }

@@ -26,10 +26,11 @@ use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
 use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
-use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
+use super::blocks::{self, Blocks, Fresh};
 use super::index_path::{Frame, IndexError, IndexResult, Path};
 use super::leaf::{self, Division};
 use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
+use super::shape::{BlockKind, Shape};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;

@@ -6,8 +6,9 @@ use extol_jbd2::Buf;
 use extol_ondisk::htree::{self, DxKind, Hasher};
 use extol_vfs::FsError;
 
-use super::blocks::{Blocks, Shape};
+use super::blocks::Blocks;
 use super::index;
+use super::shape::Shape;
 
 /// Why the index could not be used.
 #[derive(Clone, PartialEq, Debug)]

@@ -8,7 +8,7 @@ use extol_ondisk::dirent::{self, NewEntry, entry_len};
 use extol_ondisk::{FileType, InodeNr, OnDiskError};
 use extol_vfs::{FsError, Result};
 
-use super::blocks::Shape;
+use super::shape::Shape;
 use crate::error;
 
 /// Checks a block of entries as it comes from the device.

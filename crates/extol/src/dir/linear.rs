@@ -4,8 +4,9 @@ use extol_jbd2::Handle;
 use extol_ondisk::dirent::NewEntry;
 use extol_vfs::{FsError, Result};
 
-use super::blocks::{self, BlockKind, Blocks};
+use super::blocks::{self, Blocks};
 use super::place::{Found, Place, Vacant, note_room, put_in_leaf, scan_leaf};
+use super::shape::BlockKind;
 use super::{htree, leaf};
 use crate::node::Node;
 use crate::volume::Volume;

@@ -13,6 +13,7 @@
 //! | `search`, `change` | finding and changing names in any form |
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `place` | where a name is, or could be put |
+//! | `shape` | what all blocks of a directory have in common |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index`, `index_path` | a block of entries, an index node, the nodes above a leaf |
 //! | `dentry_cache` | names that were looked up or made |
@@ -40,7 +41,7 @@
 mod batch;
 mod blocks;
 mod change;
-mod dentry_cache;
+pub(crate) mod dentry_cache;
 mod htree;
 mod index;
 mod index_path;
@@ -49,6 +50,7 @@ mod linear;
 mod place;
 mod readdir;
 mod search;
+mod shape;
 #[cfg(test)]
 mod tests;
 

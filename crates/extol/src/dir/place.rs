@@ -6,8 +6,9 @@ use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, NewEntry};
 use extol_vfs::Result;
 
-use super::blocks::{self, BlockKind, Blocks, Shape};
+use super::blocks::{self, Blocks};
 use super::leaf::{self, Hit};
+use super::shape::{BlockKind, Shape};
 use crate::fast_commit::eligibility;
 
 /// Where a name is.

@@ -35,10 +35,11 @@ use extol_ondisk::htree::{self, Hasher};
 use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted, kind_of};
-use super::blocks::{BlockKind, Blocks};
+use super::blocks::Blocks;
 use super::index_path::{IndexError, Path};
 use super::linear;
 use super::place::Place;
+use super::shape::BlockKind;
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;

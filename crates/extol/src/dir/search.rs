@@ -4,11 +4,12 @@ use extol_ondisk::dirent::{self, MAX_NAME};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
-use super::blocks::{BlockKind, Blocks, Shape};
+use super::blocks::Blocks;
 use super::htree;
 use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place};
+use super::shape::{BlockKind, Shape};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;

@@ -13,8 +13,8 @@
 //! consistent volume.
 //!
 //! Invariants
-//! - FL-1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its
-//!   names are in.
+//! - FL-1: whatever the closure contains is eligible (`Plan::make`), and so are the directories
+//!   that its names are in.
 //! - FL-2: after the records, each inode of the closure has as many names as its image counts
 //!   (`Plan::count`).
 //! - FL-3: a file that lost all its names gets a placeholder, as long as there is
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use extol_jbd2::planted;
 use extol_ondisk::fast_commit::{FcEntry, FcRecord};
 
+use super::changes::Changes;
 use super::names::{Change, Name};
 use super::order::{Step, order};
 use super::placeholder::{self, PlaceholderDir};
-use super::track::Changes;
 use super::{Map, Reason, Set, SyncTarget};
 
 /// What there is for a fast commit.
@@ -81,7 +81,7 @@ impl Plan {
         }
         let mut plan = Self::default();
         for target in targets.iter().filter(|target| changes.wants(target)) {
-            if let Some(reason) = changes.unfit(target.ino) {
+            if let Some(reason) = changes.ineligible(target.ino) {
                 return Err(reason);
             }
             if changes.is_changed(target.ino) {
@@ -94,7 +94,7 @@ impl Plan {
         let mut at = 0;
         while let Some(&ino) = plan.inodes.get(at) {
             at += 1;
-            if let Some(reason) = changes.unfit(ino) {
+            if let Some(reason) = changes.ineligible(ino) {
                 return Err(reason);
             }
             for (name, change) in changes.names.of(ino) {
@@ -115,7 +115,7 @@ impl Plan {
 
     fn add_name(&mut self, changes: &Changes, name: &Name, change: Change) -> Result<(), Reason> {
         if self.known_names.insert(name.clone()) {
-            if let Some(reason) = changes.names_unfit(name.dir) {
+            if let Some(reason) = changes.names_ineligible(name.dir) {
                 return Err(reason);
             }
             self.names.push((name.clone(), change));

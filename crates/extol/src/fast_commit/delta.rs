@@ -79,7 +79,7 @@ pub(crate) enum Delta {
     },
     /// The inode changed in a way that no record says: until its transaction is committed in full,
     /// whatever needs it is.
-    Unfit {
+    Ineligible {
         /// Inode.
         ino: u32,
         /// Why.
@@ -87,7 +87,7 @@ pub(crate) enum Delta {
     },
     /// The volume changed in a way that no record says: no fast commit for the rest of the
     /// transaction.
-    AllUnfit {
+    AllIneligible {
         /// Why.
         reason: Reason,
     },

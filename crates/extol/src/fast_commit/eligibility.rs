@@ -6,24 +6,24 @@
 //!
 //! Invariants
 //! - EL-1: an inode is noted as a change only with an image that replay can put over the base:
-//!   everything of it that an image does not carry is as it was, or the inode is unfit (`assess`).
+//!   everything of it that an image does not carry is as it was, or the inode is ineligible
+//!   (`assess`).
 //! - EL-2: whatever changed in a map without tree blocks is noted block by block; a map with tree
-//!   blocks is unfit (`inserted`, `converted`, `removed`).
-//! - EL-3: a directory is unfit for names as soon as one of them might not find room when it is
-//!   replayed (`room`, which comes before each first change of a block; `divided`).
+//!   blocks is ineligible (`map/notes.rs`).
+//! - EL-3: a directory is ineligible for names as soon as one of them might not find room when it
+//!   is replayed (`room`, which comes before each first change of a block; `divided`).
 
 use std::sync::Arc;
 
-use extol_jbd2::planted;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::{FileType, Geometry, GroupFlags, Inode, InodeFlags, InodeNr};
 
-use super::{Delta, Reason, note};
-use crate::map::{self, Progress};
+use super::delta::{Delta, note};
+use super::reason::Reason;
+use crate::alloc::Allocator;
 use crate::node::Node;
-use crate::volume::Volume;
 
 /// Fields of the old part of an inode, and where the extra size is.
 pub(super) mod at {
@@ -77,7 +77,7 @@ pub(crate) struct Written {
     how: Change,
     /// A checker that came to look at the slot as it was before would take it for an inode.
     remains: bool,
-    unfit: Option<Reason>,
+    ineligible: Option<Reason>,
 }
 
 /// True if writes of this inode are assessed: those of the volume itself have no names and no
@@ -110,8 +110,8 @@ fn is_free(slot: &[u8]) -> bool {
 /// Assesses a write: the slot's bytes before, what was written, and the bytes it became.
 pub(crate) fn assess(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> Written {
     let mut written =
-        Written { image: None, how, remains: how.born && !is_free(before), unfit: None };
-    written.unfit = match inode.kind() {
+        Written { image: None, how, remains: how.born && !is_free(before), ineligible: None };
+    written.ineligible = match inode.kind() {
         Some(FileType::Directory) => assess_directory(before, inode, after, how.born),
         Some(FileType::Regular) => {
             let len = (OLD + usize::from(inode.extra_isize)).min(after.len());
@@ -132,7 +132,7 @@ fn assess_directory(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> O
     let same = |from: usize, to: usize| before.get(from..to) == after.get(from..to);
     let changed = flags(before) ^ inode.flags;
     // (A directory that gets an index is replayed without it: its names find room in the old form,
-    // or are unfit.)
+    // or are ineligible.)
     if changed.intersects(FORM)
         && !(changed == InodeFlags::INDEX && inode.flags.contains(InodeFlags::INDEX))
     {
@@ -140,7 +140,7 @@ fn assess_directory(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> O
     }
     let changed = changed - InodeFlags::INDEX;
     let end = OLD + usize::from(inode.extra_isize);
-    // (Entries of an inline directory are among its attributes, and unfit for that.)
+    // (Entries of an inline directory are among its attributes, and ineligible for that.)
     let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
     if !same_acl(before, after) || !inline && !same(end, after.len()) {
         return Some(Reason::Xattr);
@@ -210,115 +210,38 @@ fn assess_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option
 }
 
 /// Notes a write of an inode.
-pub(crate) fn note_inode(vol: &Volume, h: &mut Handle, ino: InodeNr, written: Written) {
-    let Written { image, how: Change { data, born }, remains, unfit } = written;
-    if remains && !is_table_zeroed(vol, ino) {
+pub(crate) fn note_inode(
+    h: &mut Handle,
+    ino: InodeNr,
+    written: Written,
+    geo: &Geometry,
+    alloc: &Allocator,
+) {
+    let Written { image, how: Change { data, born }, remains, ineligible } = written;
+    if remains && !is_table_zeroed(ino, geo, alloc) {
         // Inodes are handed out from the front. Replaying any of those behind this one without this
         // one would make a checker look at its slot as it was before.
-        note(h, Delta::AllUnfit { reason: Reason::UsedSlot });
+        note(h, Delta::AllIneligible { reason: Reason::UsedSlot });
     }
     if let Some((image, links)) = image {
         note(h, Delta::Inode { ino: ino.0, image, born, data, links });
     }
-    if let Some(reason) = unfit {
-        note(h, Delta::Unfit { ino: ino.0, reason });
+    if let Some(reason) = ineligible {
+        note(h, Delta::Ineligible { ino: ino.0, reason });
     }
 }
 
 /// True if all slots behind the last that was ever used hold zeros.
-fn is_table_zeroed(vol: &Volume, ino: InodeNr) -> bool {
-    let (group, _) = vol.geo.group_of_inode(ino);
-    !vol.geo.has_gdt_csum()
-        || vol
-            .alloc
-            .group_desc(group)
-            .is_ok_and(|desc| desc.flags.contains(GroupFlags::INODE_ZEROED))
+fn is_table_zeroed(ino: InodeNr, geo: &Geometry, alloc: &Allocator) -> bool {
+    let (group, _) = geo.group_of_inode(ino);
+    !geo.has_gdt_csum()
+        || alloc.group_desc(group).is_ok_and(|desc| desc.flags.contains(GroupFlags::INODE_ZEROED))
 }
 
-// ---- maps
-
-/// Notes that an inode is unfit.
-pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
-    note(h, Delta::Unfit { ino: ino.0, reason });
+/// Notes that an inode is ineligible.
+pub(crate) fn note_ineligible(h: &mut Handle, ino: InodeNr, reason: Reason) {
+    note(h, Delta::Ineligible { ino: ino.0, reason });
 }
-
-/// True if the handle's changes of this map are of interest; if the map has tree blocks, before or
-/// after, that is noted.
-fn is_flat(h: &mut Handle, node: &Node, before: &[u8; I_BLOCK_LEN]) -> bool {
-    if !node.raw.is_regular() || !h.tracks() {
-        return false;
-    }
-    let levels = |root: &[u8; I_BLOCK_LEN]| u16::from_le_bytes([root[6], root[7]]);
-    let flat = node.raw.flags.contains(InodeFlags::EXTENTS)
-        && levels(before) == 0
-        && levels(&node.raw.i_block) == 0;
-    let flat = flat || planted::has(planted::Bug::TreesRecorded);
-    if !flat {
-        note_unfit(h, node.ino, Reason::ExtentTree);
-    }
-    flat
-}
-
-/// Notes that `len` blocks from `lblk` on were mapped. `before`: the root of the map before that.
-pub(crate) fn inserted(
-    h: &mut Handle,
-    node: &Node,
-    before: &[u8; I_BLOCK_LEN],
-    run: map::MappedRun,
-) {
-    if is_flat(h, node, before) {
-        let map::MappedRun { lblk, pblk, len, unwritten } = run;
-        note(h, Delta::Mapped { ino: node.ino.0, lblk, len, start: pblk.0, unwritten });
-    }
-}
-
-/// Notes that blocks of `from..to` became written or unwritten, perhaps not all of them.
-pub(crate) fn converted(
-    vol: &Volume,
-    h: &mut Handle,
-    node: &Node,
-    before: &[u8; I_BLOCK_LEN],
-    from: u32,
-    to: u32,
-) {
-    if !is_flat(h, node, before) {
-        return;
-    }
-    // (There are no more than four.)
-    let mut runs = Vec::new();
-    match map::iterate(vol, node, from, to, &mut |run| {
-        runs.push(run);
-        true
-    }) {
-        Ok(()) => runs.into_iter().for_each(|run| inserted(h, node, before, run)),
-        Err(_) => note_unfit(h, node.ino, Reason::Failed),
-    }
-}
-
-/// Notes that `from..to` was unmapped, as far as `progress` tells. `end`: the first block behind
-/// the map before that.
-pub(crate) fn removed(
-    h: &mut Handle,
-    node: &Node,
-    before: &[u8; I_BLOCK_LEN],
-    (from, to): (u32, u32),
-    progress: Option<Progress>,
-) {
-    if !is_flat(h, node, before) {
-        return;
-    }
-    let from = match progress {
-        Some(Progress::Done) => from,
-        Some(Progress::Restart { at }) => at,
-        None => return note_unfit(h, node.ino, Reason::Failed),
-    };
-    let to = to.min(map::end_of_root(before));
-    if from < to {
-        note(h, Delta::Unmapped { ino: node.ino.0, lblk: from, len: to - from });
-    }
-}
-
-// ---- directories
 
 /// Notes that a name of a directory leads elsewhere.
 pub(crate) fn note_name(
@@ -335,13 +258,13 @@ pub(crate) fn note_name(
     note(h, Delta::Name { dir: dir.ino.0, name: name.into(), was: number(was), is: number(is) });
     let flags = dir.raw.flags;
     if flags.contains(InodeFlags::INLINE_DATA) {
-        note_unfit(h, dir.ino, Reason::InlineData);
+        note_ineligible(h, dir.ino, Reason::InlineData);
     }
     if flags.contains(InodeFlags::ENCRYPT) {
-        note_unfit(h, dir.ino, Reason::EncryptedName);
+        note_ineligible(h, dir.ino, Reason::EncryptedName);
     }
     if flags.contains(InodeFlags::CASEFOLD) {
-        note_unfit(h, dir.ino, Reason::DirectoryGrew);
+        note_ineligible(h, dir.ino, Reason::DirectoryGrew);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   operation ──► eligibility ──► handle ──(its end)──► Tracker (track): per transaction
-//!                 what happened,                        images, ranges, names, what is unfit
+//!                 what happened,                        images, ranges, names, what is ineligible
 //!                 or why no record says it                    │
 //!   fsync ──► journal ──► collect ──► closure ──► order ──────┴─► records, or the reason
 //!                                                                 for a full commit
@@ -13,6 +13,7 @@
 //!
 //! The whole design, with the reasons: `docs/design/fast-commit.md`.
 
+mod changes;
 mod closure;
 pub(crate) mod delta;
 pub(crate) mod eligibility;

@@ -43,7 +43,7 @@ impl PlaceholderDir {
     pub fn is_lost_by(self, delta: &Delta) -> bool {
         match delta {
             Delta::Name { dir, is, .. } => *dir == self.dir && is.is_some(),
-            Delta::Unfit { ino, reason } => {
+            Delta::Ineligible { ino, reason } => {
                 *ino == self.dir && !matches!(reason, Reason::Attributes | Reason::Xattr)
             }
             _ => false,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extol_jbd2::{DeferredWrite, Handle, Tid};
+use extol_jbd2::{DeferredWrite, Tid};
 use extol_ondisk::{FileType, Time};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
@@ -13,8 +13,6 @@ use parking_lot::{
 
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
-use crate::fast_commit::eligibility::Change;
-use crate::mounted::MountedFs;
 use crate::node::Node;
 
 /// A decoded inode and its state in memory.
@@ -100,30 +98,6 @@ impl InodeState {
         if let Some(deferred) = self.deferred.take() {
             deferred.finish();
         }
-    }
-
-    /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
-    pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
-        if !self.is_regular() {
-            self.disk_size = self.node.raw.size;
-        }
-        let visible = std::mem::replace(&mut self.node.raw.size, self.disk_size);
-        let links = fs.orphans.guard();
-        if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
-            self.node.raw.dtime = link;
-        }
-        let change = Change { data, born: self.is_new };
-        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, change);
-        drop(links);
-        self.node.raw.size = visible;
-        result?;
-        self.lazy_times = false;
-        self.is_new = false;
-        self.sync_tid = h.tid();
-        if data {
-            self.datasync_tid = h.tid();
-        }
-        Ok(())
     }
 }
 

@@ -33,6 +33,7 @@ mod goal;
 mod images;
 mod indirect;
 mod limits;
+mod notes;
 mod run;
 mod store;
 
@@ -45,13 +46,13 @@ pub(crate) use goal::goal;
 pub(crate) use limits::max_file_size;
 pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
 
-use crate::fast_commit::Reason;
 use extol_jbd2::Handle;
 use extol_ondisk::{Geometry, Incompat, Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
 use crate::fast_commit::eligibility;
+use crate::fast_commit::reason::Reason;
 use crate::node::Node;
 use crate::volume::Volume;
 use run::Root;
@@ -178,7 +179,7 @@ pub(crate) fn insert(
         }
         false => indirect::insert(io, root, run),
     })?;
-    eligibility::inserted(h, node, &before, run);
+    notes::inserted(h, node, &before, run);
     Ok(())
 }
 
@@ -202,7 +203,7 @@ pub(crate) fn convert(
         false => Err(FsError::NotSupported("unwritten blocks in a file without extents")),
     });
     // (After an error, too: the map shows how far it came.)
-    eligibility::converted(vol, h, node, &before, lblk, to);
+    notes::converted(vol, h, node, &before, lblk, to);
     result
 }
 
@@ -224,7 +225,7 @@ pub(crate) fn remove(
         true => extents::remove(io, root, from, to, data),
         false => indirect::remove(io, root, from, to, data),
     });
-    eligibility::removed(h, node, &before, (from, to), result.as_ref().ok().copied());
+    notes::removed(h, node, &before, (from, to), result.as_ref().ok().copied());
     result
 }
 
@@ -240,7 +241,7 @@ pub(crate) fn shift(
     to: u32,
     delta: i64,
 ) -> Result<Progress> {
-    eligibility::note_unfit(h, node.ino, Reason::FallocRange);
+    eligibility::note_ineligible(h, node.ino, Reason::FallocRange);
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::shift(io, root, from, to, delta),
         false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),

@@ -76,91 +76,27 @@ pub(super) struct Config {
 impl Config {
     pub(super) fn new(options: &MkfsOptions, device_bytes: u64) -> Result<Self> {
         let mut notes = Vec::new();
-        let bytes = match options.size {
-            Some(size) if size > device_bytes => {
-                return refuse(format!(
-                    "a volume of {size} bytes does not fit: the device or image has \
-                     {device_bytes} bytes"
-                ));
-            }
-            Some(size) => size,
-            None => device_bytes / u64::from(PAGE) * u64::from(PAGE),
-        };
-        let names = options.usage.as_deref().unwrap_or_else(|| usage_by_size(bytes));
-        let mut usages = Vec::new();
-        for name in names.split(',').filter(|n| !n.is_empty()) {
-            usages.extend(usage(name)?);
-        }
-
+        let bytes = volume_bytes(options, device_bytes)?;
+        let usages = usages(options, bytes)?;
         let revision = options.revision.unwrap_or(1);
         let (mut features, asked) = features::choose(options, revision)?;
         let block_size = block_size(options, &usages)?;
-        let blocks = bytes / u64::from(block_size);
-        if blocks == 0 {
-            return refuse(format!("the volume is too small: {bytes} bytes"));
-        }
-        if blocks > u64::from(u32::MAX) {
-            if !features.incompat.contains(Incompat::BIT64) {
-                return refuse(format!(
-                    "{blocks} blocks of {block_size} bytes need the 64bit feature or a larger \
-                     block size"
-                ));
-            }
-            features.compat.remove(Compat::RESIZE_INODE);
-        }
-        if blocks >> 48 != 0 {
-            return refuse(format!("{blocks} blocks are more than ext4 can address"));
-        }
+        let blocks = blocks(bytes, block_size, &mut features)?;
         features::settle(&mut features, &asked, options, &mut notes)?;
         let journal_dev = features.incompat.contains(Incompat::JOURNAL_DEV);
 
         let inode_size = inode_size(options, &features, revision, block_size)?;
-        let log_groups_per_flex = match options.groups_per_flex {
-            Some(_) if !features.incompat.contains(Incompat::FLEX_BG) && !journal_dev => {
-                return refuse("groups per flexible group (-G) need the flex_bg feature");
-            }
-            Some(n) if n.is_power_of_two() => n.trailing_zeros() as u8,
-            Some(n) => {
-                return refuse(format!(
-                    "bad size of a flexible group {n}: it must be a power of two"
-                ));
-            }
-            None if features.incompat.contains(Incompat::FLEX_BG) => 4,
-            None => 0,
-        };
-        if let Some(n) = options.blocks_per_group
-            && (!n.is_multiple_of(8) || !(256..=block_size * 8).contains(&n))
-        {
-            return refuse(format!(
-                "bad number of blocks per group {n}: it must be a multiple of 8 from 256 to {}",
-                block_size * 8
-            ));
-        }
-        let reserved_percent =
-            if journal_dev { 0.0 } else { options.reserved_percent.unwrap_or(5.0) };
-        if !(0.0..=50.0).contains(&reserved_percent) {
-            return refuse(format!(
-                "bad percentage of reserved blocks {reserved_percent}: it must be 0 to 50"
-            ));
-        }
+        let log_groups_per_flex = log_groups_per_flex(options, &features)?;
+        check_blocks_per_group(options, block_size)?;
+        let reserved_percent = reserved_percent(options, journal_dev)?;
         let desc_size = desc_size(options, &features, block_size)?;
-        let inodes = if journal_dev {
-            0
+        let (inodes, reserved_gdt) = if journal_dev {
+            (0, None)
         } else {
-            inodes(options, &usages, &features, block_size, blocks, inode_size)?
-        };
-        let reserved_gdt = match &options.extended.resize {
-            Some(text) if !journal_dev => {
-                let target = parse_size(text, Some(block_size))? / u64::from(block_size);
-                Some(reserved_for_growth(
-                    target,
-                    blocks,
-                    block_size,
-                    desc_size,
-                    options.blocks_per_group,
-                )?)
-            }
-            _ => None,
+            (
+                inodes(options, &usages, &features, block_size, blocks, inode_size)?,
+                reserved_gdt(options, blocks, block_size, desc_size)?,
+            )
         };
         if reserved_gdt.is_some_and(|n| n > 0) {
             if revision == 0 {
@@ -169,13 +105,7 @@ impl Config {
             features.compat.insert(Compat::RESIZE_INODE);
         }
         features::check_combinations(&features, inode_size)?;
-        let stride = u32::from(options.extended.stride);
-        if stride > 0 && !options.extended.stripe_width.is_multiple_of(stride) {
-            notes.push(format!(
-                "stripe width {} is no multiple of the stride {stride}",
-                options.extended.stripe_width
-            ));
-        }
+        notes.extend(note_on_stripe(options));
         Ok(Self {
             features,
             revision,
@@ -191,6 +121,82 @@ impl Config {
             notes,
         })
     }
+}
+
+fn volume_bytes(options: &MkfsOptions, device_bytes: u64) -> Result<u64> {
+    match options.size {
+        Some(size) if size > device_bytes => refuse(format!(
+            "a volume of {size} bytes does not fit: the device or image has {device_bytes} bytes"
+        )),
+        Some(size) => Ok(size),
+        None => Ok(device_bytes / u64::from(PAGE) * u64::from(PAGE)),
+    }
+}
+
+fn usages(options: &MkfsOptions, bytes: u64) -> Result<Vec<Usage>> {
+    let names = options.usage.as_deref().unwrap_or_else(|| usage_by_size(bytes));
+    let mut usages = Vec::new();
+    for name in names.split(',').filter(|n| !n.is_empty()) {
+        usages.extend(usage(name)?);
+    }
+    Ok(usages)
+}
+
+/// The number of blocks. A volume too large for the resize inode loses that feature.
+fn blocks(bytes: u64, block_size: u32, features: &mut Features) -> Result<u64> {
+    let blocks = bytes / u64::from(block_size);
+    if blocks == 0 {
+        return refuse(format!("the volume is too small: {bytes} bytes"));
+    }
+    if blocks > u64::from(u32::MAX) {
+        if !features.incompat.contains(Incompat::BIT64) {
+            return refuse(format!(
+                "{blocks} blocks of {block_size} bytes need the 64bit feature or a larger block \
+                 size"
+            ));
+        }
+        features.compat.remove(Compat::RESIZE_INODE);
+    }
+    if blocks >> 48 != 0 {
+        return refuse(format!("{blocks} blocks are more than ext4 can address"));
+    }
+    Ok(blocks)
+}
+
+fn log_groups_per_flex(options: &MkfsOptions, features: &Features) -> Result<u8> {
+    let flex_bg = features.incompat.contains(Incompat::FLEX_BG);
+    match options.groups_per_flex {
+        Some(_) if !flex_bg && !features.incompat.contains(Incompat::JOURNAL_DEV) => {
+            refuse("groups per flexible group (-G) need the flex_bg feature")
+        }
+        Some(n) if n.is_power_of_two() => Ok(n.trailing_zeros() as u8),
+        Some(n) => refuse(format!("bad size of a flexible group {n}: it must be a power of two")),
+        None => Ok(if flex_bg { 4 } else { 0 }),
+    }
+}
+
+fn check_blocks_per_group(options: &MkfsOptions, block_size: u32) -> Result<()> {
+    match options.blocks_per_group {
+        Some(n) if !n.is_multiple_of(8) || !(256..=block_size * 8).contains(&n) => refuse(format!(
+            "bad number of blocks per group {n}: it must be a multiple of 8 from 256 to {}",
+            block_size * 8
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn reserved_percent(options: &MkfsOptions, journal_dev: bool) -> Result<f64> {
+    let percent = if journal_dev { 0.0 } else { options.reserved_percent.unwrap_or(5.0) };
+    if !(0.0..=50.0).contains(&percent) {
+        return refuse(format!("bad percentage of reserved blocks {percent}: it must be 0 to 50"));
+    }
+    Ok(percent)
+}
+
+fn note_on_stripe(options: &MkfsOptions) -> Option<String> {
+    let (stride, width) = (options.extended.stride, options.extended.stripe_width);
+    (stride > 0 && !width.is_multiple_of(u32::from(stride)))
+        .then(|| format!("stripe width {width} is no multiple of the stride {stride}"))
 }
 
 fn block_size(options: &MkfsOptions, usages: &[Usage]) -> Result<u32> {
@@ -300,24 +306,25 @@ fn inodes(
     Ok(inodes)
 }
 
-/// Descriptor blocks to reserve so that the volume can grow to `target` blocks.
-fn reserved_for_growth(
-    target: u64,
+/// Descriptor blocks to reserve so that the volume can grow as far as `resize=` says.
+fn reserved_gdt(
+    options: &MkfsOptions,
     blocks: u64,
     block_size: u32,
     desc_size: u16,
-    blocks_per_group: Option<u32>,
-) -> Result<u32> {
+) -> Result<Option<u32>> {
+    let Some(text) = &options.extended.resize else { return Ok(None) };
+    let target = parse_size(text, Some(block_size))? / u64::from(block_size);
     if target <= blocks {
         return refuse(format!(
             "resize= must be more than the {blocks} blocks of the volume, not {target}"
         ));
     }
-    let per_group = u64::from(blocks_per_group.unwrap_or(block_size * 8));
+    let per_group = u64::from(options.blocks_per_group.unwrap_or(block_size * 8));
     let per_block = u64::from(block_size / u32::from(desc_size.max(32)));
     let needed = |n: u64| n.div_ceil(per_group).div_ceil(per_block);
     let reserved = needed(target) - needed(blocks);
-    Ok(u32::try_from(reserved).unwrap_or(u32::MAX).min(block_size / 4))
+    Ok(Some(u32::try_from(reserved).unwrap_or(u32::MAX).min(block_size / 4)))
 }
 
 /// Blocks of the orphan file by default, or as asked. Linux refuses larger ones.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use extol_block::SharedDevice;
-use extol_jbd2::{Journal, JournalConfig, Services};
+use extol_jbd2::{Journal, JournalConfig, LogConfig, Services};
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Geometry, Incompat, InodeNr, Superblock};
 use extol_sync::rank::Mutex;
 use extol_task::{Clock, SystemClock, Tally, Wakeup};
 
-use super::journal::Recovered;
+use super::journal::{Log, Recovered};
 use super::mark::{self, Purpose};
 use super::replayed::Replayed;
 use super::threads::{Threads, start_writers};
@@ -24,7 +24,7 @@ use crate::dirs_moved::DirsMoved;
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::error_state::record::{ErrorState, PendingErrors};
 use crate::fast_commit::Tracker;
-use crate::fast_commit_support::{self, FastCommits};
+use crate::fast_commit_support::{self, FastCommits, Obstacle};
 use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
 use crate::inodes::InodeTable;
@@ -59,95 +59,157 @@ pub(super) fn open_on(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
     let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
-    let on = guard.filter(|_| !options.access.read_only);
-    let (recovered, was_clean) = recover(&dev, options, on)?;
+    let active_guard = guard.filter(|_| !options.access.read_only);
+    let (recovered, was_clean) = recover(&dev, options, active_guard)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
     let base = BaseDevice { device: dev, overlay: recovered.overlay };
-    let dev = recovered.device;
-    let mut sb = recovered.superblock;
-    let geo = geometry(&*dev, &sb)?;
-    // All writes of the volume pass the cache from here on.
-    let data_cache = DataCache::new(options.cache.data_bytes(), geo.block_size).map(Arc::new);
-    let dev = match &data_cache {
-        Some(cache) => Arc::new(CachedDevice::new(dev, Arc::clone(cache))) as SharedDevice,
-        None => dev,
-    };
+    let (mut sb, log, obstacle) = (recovered.superblock, recovered.log, recovered.no_fast_commits);
+    let geo = geometry(&*recovered.device, &sb)?;
+    let (dev, data_cache) = cached(recovered.device, &geo, options);
     features::check(&sb, &geo, options.access.read_only)?;
-    let obstacle = recovered.no_fast_commits;
     let fast = fast_commit_support::decide(obstacle.as_ref(), options.journal.fast_commit)
         .map_err(OpenError)?;
-    let mut effective = options.effective(&sb);
-    effective.journal.fast_commit = Some(fast.on);
-    let mut defaults = MountOptions::default().effective(&sb);
-    defaults.journal.fast_commit = Some(obstacle.is_none());
-    let mut log = recovered.log;
+    let (effective, defaults) = options_in_force(&sb, options, &fast, obstacle.is_none());
     let fixed = fixed_options(&sb, options, &effective, log.is_some())?;
     if !options.access.read_only {
         mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
     }
-    if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
-        // Its writes and flushes must be seen by the cache and the guard as well.
-        log.config.device = Arc::clone(&dev);
-    }
-    if let Some(guard) = on {
-        guard.watch(log.as_ref().and_then(|log| log.config.map.superblock_offset()))?;
-    }
-    let (log, on_volume) = log.map(|log| (log.config, log.on_volume)).unzip();
-    let on_volume = on_volume.unwrap_or_default();
+    let (log, on_volume) = guarded_log(log, &dev, active_guard)?;
     let pending = Arc::new(PendingErrors::default());
-    let (journal, tracker) = {
-        let can = obstacle.is_none();
-        let config = journal_config(&dev, &geo, options, &effective, &clock);
-        open_journal(JournalConfig { log, ..config }, options, (can, &fast))?
-    };
+    let config = JournalConfig { log, ..journal_config(&dev, &geo, options, &effective, &clock) };
+    let (journal, tracker) = open_journal(config, options, (obstacle.is_none(), &fast))?;
     let alloc =
         open_allocator(&journal, (&geo, &sb), on_volume, options, &pending, was_clean, &dev)?;
     if obstacle.is_none() && journal.has_log() {
         journal.set_patched_blocks(fast_commit::patched_blocks(&geo, &sb, &alloc)?);
     }
-    let newest = journal.newest();
-    let perform = maintenance::performer;
-    let fs = Arc::new_cyclic(|fs| MountedFs {
-        freeze_gate: FreezeGate::default(),
-        maintenance: Maintenance::new(
-            perform(fs),
-            &clock,
-            options.checkpoint.ioprio,
-            options.background.threads,
-        ),
+    let parts = Parts {
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
         vol: Volume {
             dentries: DentryCache::new(options.cache.inodes),
-            ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
+            ..Volume::new(dev, journal, geo, alloc)
         },
-        table: InodeTable::new(options.cache.inodes),
-        orphans: Orphans::default(),
-        dirty: DirtyIndex::default(),
         data_cache,
-        readahead: ReadaheadThreads::new(options.background.threads),
         throttle,
         fixed,
-        runtime: RuntimeOptions::new(&effective),
-        options: parking_lot::Mutex::new(effective),
+        effective,
         defaults,
-        no_fast_commits: parking_lot::Mutex::new(obstacle),
+        obstacle,
         base,
         notes: fast.note.into_iter().chain(unlocked.then(|| UNLOCKED.to_owned())).collect(),
-        remounted_ro: AtomicBool::new(false),
         clock,
-        rename: Mutex::new(()),
-        read_only: AtomicBool::new(options.access.read_only),
-        operations: Tally::default(),
-        error_state: ErrorState::new(pending),
-        lazy_init: LazyInit::default(),
-        threads: options.background.threads,
-        refill: Wakeup::new(),
-        dirs_moved: DirsMoved::new(newest),
+        pending,
         tracker,
-    });
+    };
+    let fs = parts.assemble(options);
     let threads = begin(&fs, options, &mut replayed)?;
     Ok((fs, threads, replayed))
+}
+
+/// What the mounted state is made of, beside what begins empty.
+struct Parts {
+    sb: SuperCell,
+    guard: Option<Arc<Guard>>,
+    vol: Volume,
+    data_cache: Option<Arc<DataCache>>,
+    throttle: Arc<Throttle>,
+    fixed: FixedOptions,
+    effective: MountOptions,
+    defaults: MountOptions,
+    obstacle: Option<Obstacle>,
+    base: BaseDevice,
+    notes: Vec<String>,
+    clock: Arc<dyn Clock>,
+    pending: Arc<PendingErrors>,
+    tracker: Arc<Tracker>,
+}
+
+impl Parts {
+    fn assemble(self, options: &MountOptions) -> Arc<MountedFs> {
+        let newest = self.vol.journal.newest();
+        let perform = maintenance::performer;
+        Arc::new_cyclic(|fs| MountedFs {
+            freeze_gate: FreezeGate::default(),
+            maintenance: Maintenance::new(
+                perform(fs),
+                &self.clock,
+                options.checkpoint.ioprio,
+                options.background.threads,
+            ),
+            sb: self.sb,
+            guard: self.guard,
+            vol: self.vol,
+            table: InodeTable::new(options.cache.inodes),
+            orphans: Orphans::default(),
+            dirty: DirtyIndex::default(),
+            data_cache: self.data_cache,
+            readahead: ReadaheadThreads::new(options.background.threads),
+            throttle: self.throttle,
+            fixed: self.fixed,
+            runtime: RuntimeOptions::new(&self.effective),
+            options: parking_lot::Mutex::new(self.effective),
+            defaults: self.defaults,
+            no_fast_commits: parking_lot::Mutex::new(self.obstacle),
+            base: self.base,
+            notes: self.notes,
+            remounted_ro: AtomicBool::new(false),
+            clock: self.clock,
+            rename: Mutex::new(()),
+            read_only: AtomicBool::new(options.access.read_only),
+            operations: Tally::default(),
+            error_state: ErrorState::new(self.pending),
+            lazy_init: LazyInit::default(),
+            threads: options.background.threads,
+            refill: Wakeup::new(),
+            dirs_moved: DirsMoved::new(newest),
+            tracker: self.tracker,
+        })
+    }
+}
+
+/// The device behind the data cache, if there is one. All writes of the volume pass it.
+fn cached(
+    dev: SharedDevice,
+    geo: &Geometry,
+    options: &MountOptions,
+) -> (SharedDevice, Option<Arc<DataCache>>) {
+    match DataCache::new(options.cache.data_bytes(), geo.block_size).map(Arc::new) {
+        Some(cache) => (Arc::new(CachedDevice::new(dev, Arc::clone(&cache))), Some(cache)),
+        None => (dev, None),
+    }
+}
+
+/// The options of this mount, and those that it would have if the user gave none. `can`: the volume
+/// can have fast commits.
+fn options_in_force(
+    sb: &Superblock,
+    options: &MountOptions,
+    fast: &FastCommits,
+    can: bool,
+) -> (MountOptions, MountOptions) {
+    let mut effective = options.effective(sb);
+    effective.journal.fast_commit = Some(fast.on);
+    let mut defaults = MountOptions::default().effective(sb);
+    defaults.journal.fast_commit = Some(can);
+    (effective, defaults)
+}
+
+/// The log behind cache and guard, and its blocks on the volume.
+fn guarded_log(
+    log: Option<Log>,
+    dev: &SharedDevice,
+    guard: Option<&Arc<Guard>>,
+) -> OpenResult<(Option<LogConfig>, Vec<Run>)> {
+    let (mut log, on_volume) = log.map(|log| (log.config, log.on_volume)).unzip();
+    if let Some(log) = log.as_mut().filter(|log| !log.external) {
+        // Its writes and flushes must be seen by the cache and the guard as well.
+        log.device = Arc::clone(dev);
+    }
+    if let Some(guard) = guard {
+        guard.watch(log.as_ref().and_then(|log| log.map.superblock_offset()))?;
+    }
+    Ok((log, on_volume.unwrap_or_default()))
 }
 
 /// Recovers; also says whether the counters of the volume can be trusted.

@@ -32,7 +32,7 @@ use extol_ondisk::Geometry;
 
 use super::assemble::open_on;
 use super::mark::Purpose;
-use super::{close, features, journal};
+use super::{close, features, find_journal};
 use crate::error::OpenResult;
 use crate::guard::mmp::Observed;
 use crate::options::MountOptions;
@@ -76,7 +76,7 @@ pub(crate) fn refusal(dev: &SharedDevice, options: &MountOptions) -> Option<Stri
         let sb = read_superblock(&**dev, options.access.superblock)?;
         let geo = geometry(&**dev, &sb)?;
         features::check(&sb, &geo, false)?;
-        let options = journal::with_device(&sb, options)?;
+        let options = find_journal::with_device(&sb, options)?;
         Observed::check_now(dev, &geo, &sb)?;
         run(dev, &geo, &options)
     };

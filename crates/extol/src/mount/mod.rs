@@ -20,6 +20,7 @@ pub(crate) mod close;
 pub(crate) mod dry_run;
 pub(crate) mod fast_commit;
 pub(crate) mod features;
+pub(crate) mod find_journal;
 pub(crate) mod journal;
 pub(crate) mod mark;
 pub(crate) mod orphans;
@@ -65,7 +66,7 @@ pub(crate) fn open(
     if dev.is_read_only() {
         return refuse("the device is write-protected; mount with -o ro");
     }
-    let options = &journal::with_device(&sb, options)?;
+    let options = &find_journal::with_device(&sb, options)?;
     let held = claim(&guard, &geo, &sb, options)?;
     match open_on(&guarded, options, purpose, Some(&guard), unlocked) {
         Ok((fs, mut threads, replayed)) => {

@@ -75,8 +75,8 @@ fn finish_one(fs: &Arc<MountedFs>, ino: u32) -> Result<()> {
         truncate::unmap(fs, &mut st, from, u32::MAX, false)?;
     }
     let mut h = fs.start(orphan::CREDITS + 1)?;
-    fs.orphans.remove(fs, &mut h, ino)?;
-    eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+    fs.orphans.remove(&fs.vol, &fs.sb, &mut h, ino)?;
+    eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
     st.node.raw.dtime = 0;
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)

@@ -20,7 +20,7 @@ use extol_jbd2::{Journal, JournalConfig, LogConfig};
 use extol_task::SystemClock;
 
 use super::features;
-use super::journal::Found;
+use super::find_journal::Found;
 use crate::alloc::{AllocOptions, Allocator, SuperCell};
 use crate::error::{OpenError, OpenResult};
 use crate::fast_commit::replay::{self, Source};

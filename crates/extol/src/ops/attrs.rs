@@ -81,12 +81,12 @@ fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u3
         return Err(FsError::NotSupported("a flag that is not the user's"));
     }
     let wanted = wanted & InodeFlags::USER_MODIFIABLE;
-    let unfit = match st.kind() {
+    let excluded = match st.kind() {
         Some(FileType::Directory) => InodeFlags::empty(),
         Some(FileType::Regular) => InodeFlags::NOT_ON_REGULAR,
         _ => !InodeFlags::OTHER_MASK,
     };
-    if wanted.intersects(unfit) {
+    if wanted.intersects(excluded) {
         return Err(FsError::NotSupported("this flag on this kind of file"));
     }
     if old.contains(InodeFlags::IMMUTABLE) && wanted.contains(InodeFlags::IMMUTABLE) {
@@ -179,7 +179,7 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
         // (Times that are set look like those that a new name leaves, which no record has to tell.)
-        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+        eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
     }
     if let Some(perm) = set.perm {
         chmod(fs, &mut h, st, perm, lists)?;

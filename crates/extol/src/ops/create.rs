@@ -329,7 +329,7 @@ pub(crate) fn create_unnamed(
         let mut h = fs.start(credits)?;
         let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, owner)?;
         made.node.raw.links = 0;
-        fs.orphans.add(fs, &mut h, made.node.ino.0)?;
+        fs.orphans.add(&fs.vol, &fs.sb, &mut h, made.node.ino.0)?;
         made.store(fs, &mut h, true)?;
         let attr = fs.attr(&made);
         fs.table.retain(made.node.ino.0);

@@ -187,7 +187,7 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
         inline::clear(&mut st.node)?;
     }
     xattr::drop_all(vol, h, &mut st.node)?;
-    fs.orphans.remove(fs, h, st.node.ino.0)?;
+    fs.orphans.remove(&fs.vol, &fs.sb, h, st.node.ino.0)?;
     vol.alloc.free_inode(h, st.node.ino, was_dir)?;
     let raw = &mut st.node.raw;
     raw.size = 0;

@@ -267,15 +267,15 @@ pub(crate) fn fsync_then(
     ino: u32,
     data_only: bool,
     done: Done,
-    aside: &mut dyn FnMut(Job),
+    lead: &mut dyn FnMut(Job),
 ) {
     let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
     let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
     if takes_long() {
         let its = Arc::clone(fs);
-        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        lead(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, aside);
+        sync_then(fs, ino, data_only, done, lead);
     }
 }
 
@@ -284,7 +284,7 @@ fn sync_then(
     ino: u32,
     data_only: bool,
     done: Done,
-    aside: &mut dyn FnMut(Job),
+    lead: &mut dyn FnMut(Job),
 ) {
     let mut synced = match begin_fsync(fs, ino, data_only) {
         Ok(synced) => synced,
@@ -297,7 +297,7 @@ fn sync_then(
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
     let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
-    journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, aside);
+    journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, lead);
 }
 
 /// Writes dirty data to the device.

@@ -196,7 +196,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         let now = fs.now();
         if added.is_ok() {
             if st.node.raw.links == 0 {
-                fs.orphans.remove(fs, &mut h, ino)?;
+                fs.orphans.remove(&fs.vol, &fs.sb, &mut h, ino)?;
                 st.node.raw.dtime = 0;
             }
             st.node.raw.links += 1;
@@ -265,7 +265,7 @@ pub(crate) fn drop_link(
         if end.is_at_once() && delete::at_once(fs, h, st) {
             return Ok(());
         }
-        fs.orphans.add(fs, h, st.node.ino.0)?;
+        fs.orphans.add(&fs.vol, &fs.sb, h, st.node.ino.0)?;
     }
     st.store(fs, h, true)
 }

@@ -316,7 +316,7 @@ impl Rename<'_> {
         self.drop_old_name(&mut h, dirs, from, white, moves || in_place)?;
         if is_dir {
             // Everything below it has another path now.
-            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::DirRename });
+            fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
         if is_dir && moves {
@@ -405,7 +405,7 @@ impl Rename<'_> {
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
-            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::CrossRename });
+            fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::CrossRename });
             fs.dirs_moved.note(h.tid());
         }
         if moves {

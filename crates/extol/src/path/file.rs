@@ -146,7 +146,7 @@ fn create(fs: &Arc<Ext4>, spot: Spot<'_>, how: &OpenOptions) -> Result<File> {
     }
     let name = spot.name.unwrap_or_default();
     let attr = fs.create(spot.dir.ino(), &name, NewNode::Regular, how.perm, 0, how.owner)?;
-    Ok(File::of(Inode::adopt(fs, &attr), how))
+    Ok(File::of(Inode::from_attr(fs, &attr), how))
 }
 
 fn open_node(node: Held<'_>, how: &OpenOptions) -> Result<File> {

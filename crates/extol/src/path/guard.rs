@@ -58,7 +58,7 @@ impl<'a> Held<'a> {
     }
 
     /// Takes over the reference that came with `attr`.
-    pub(super) fn adopt(fs: &'a Arc<Ext4>, attr: &Attr) -> Self {
+    pub(super) fn from_attr(fs: &'a Arc<Ext4>, attr: &Attr) -> Self {
         Self { fs, id: take_over(fs, attr.id), kind: attr.kind }
     }
 
@@ -132,7 +132,7 @@ impl Inode {
     /// Takes over the reference that came with `attr` from a method of
     /// [`FileSystem`](extol_vfs::FileSystem), such as `create` or `lookup`.
     #[must_use]
-    pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
+    pub fn from_attr(fs: &Arc<Ext4>, attr: &Attr) -> Self {
         Self { fs: Arc::clone(fs), id: take_over(fs, attr.id), kind: attr.kind }
     }
 
@@ -141,7 +141,7 @@ impl Inode {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`.
     pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Self> {
-        Ok(Self::adopt(&self.fs, &find(&self.fs, self.id, self.kind, name.as_ref())?))
+        Ok(Self::from_attr(&self.fs, &find(&self.fs, self.id, self.kind, name.as_ref())?))
     }
 
     /// Number.

@@ -182,7 +182,7 @@ impl Ext4 {
     pub fn create_unnamed_file(self: &Arc<Self>, dir: impl AsRef<Path>) -> Result<File> {
         let dir = self.inode(dir)?;
         let attr = self.create_unnamed(dir.ino(), 0o600, 0, Creds::default())?;
-        Ok(File::of(Inode::adopt(self, &attr), OpenOptions::new().read(true).write(true)))
+        Ok(File::of(Inode::from_attr(self, &attr), OpenOptions::new().read(true).write(true)))
     }
 
     /// Makes anything that has a name: a directory, a device file, a named pipe …
@@ -206,7 +206,7 @@ impl Ext4 {
             return Err(FsError::NotFound);
         }
         let attr = self.create(dir.ino(), name, new, perm, 0, owner)?;
-        Ok(Inode::adopt(self, &attr))
+        Ok(Inode::from_attr(self, &attr))
     }
 
     /// Makes a directory (mode 0755, owned by root).
@@ -279,7 +279,7 @@ impl Ext4 {
             return Err(FsError::NotFound);
         }
         let attr = self.link(ino, spot.dir.ino(), name)?;
-        drop(Held::adopt(self, &attr));
+        drop(Held::from_attr(self, &attr));
         Ok(())
     }
 

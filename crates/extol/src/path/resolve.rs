@@ -153,7 +153,7 @@ pub(super) fn resolve<'a>(fs: &'a Arc<Ext4>, path: &[u8], last: Last) -> Result<
             walk.at.enter(&attr);
             continue;
         }
-        let next = Held::adopt(fs, &attr);
+        let next = Held::from_attr(fs, &attr);
         if follow {
             walk.follow(&next)?;
             continue;

@@ -19,7 +19,7 @@
 //! - RM-3: "needs recovery" is durable before the journal resumes, and cleared only after it rests
 //!   ([`to_read_write`], [`to_read_only`]).
 //!
-//! Lock order: the handle's `threads`, then the freeze gate, then everything else.
+//! Lock order: docs/design/lock-order.md.
 
 mod plan;
 mod ro_to_rw;

@@ -37,7 +37,7 @@ use crate::guard::Guard;
 use crate::guard::mmp::HeldClaim;
 use crate::mount::journal::{self as journals, Recovered};
 use crate::mount::threads::{Threads, start_writers};
-use crate::mount::{self, Purpose, fast_commit, features, mark, orphans};
+use crate::mount::{self, Purpose, fast_commit, features, find_journal, mark, orphans};
 use crate::mounted::MountedFs;
 use crate::services::lazy_init;
 use crate::superblock::{geometry, read_superblock};
@@ -90,7 +90,7 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     let mut options = options.clone();
     options.access.norecovery = false;
     options.journal.data_mode = data;
-    let options = journals::with_device(&sb, &options)?;
+    let options = find_journal::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
     threads.mmp = mount::claim(guard, &geo, &sb, &options)?;
     fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));

@@ -20,6 +20,7 @@
 //! | `mod` | full names, and what users may do with them |
 //! | `store` | attributes as they are stored, in both places |
 //! | `shared` | attribute blocks and their reference count |
+//! | `sharing` | which blocks may be shared |
 //! | `acl` | access control lists, which are tied to the mode |
 //! | `large` | values in inodes of their own (read only) |
 //!
@@ -32,6 +33,7 @@
 pub(crate) mod acl;
 mod large;
 mod shared;
+pub(crate) mod sharing;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -43,7 +45,6 @@ use extol_vfs::{FsError, Result, XattrSet};
 
 use crate::node::Node;
 use crate::volume::Volume;
-pub(crate) use shared::Sharing;
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{CREDITS, body, drop_all, has_any, put_body};
 

@@ -10,69 +10,30 @@
 //!   leave a block: counter − 1; the last user frees it
 //! ```
 //!
-//! [`Sharing`] notes a few hundred recent blocks by the hash of their contents. It is a hint: a
-//! block that is found there counts only if it is in the cache and every byte is equal.
+//! [`Sharing`](super::sharing::Sharing) notes a few hundred recent blocks by the hash of their
+//! contents. It is a hint: a block that is found there counts only if it is in the cache and every
+//! byte is equal.
 //!
 //! Invariants
 //! - XA-3: a noted block is in use: it is noted by an inode that points to it, under that inode's
 //!   lock, and removed before it is freed (`leave`).
 //!
 //! Locking: different inodes reach one block under different inode locks, so every change of a
-//! counter, and of a block that could be shared meanwhile, happens under the lock of [`Sharing`].
+//! counter, and of a block that could be shared meanwhile, happens under the lock of `Sharing`.
 //! It is a leaf of the lock order, like a buffer's lock: held while buffers change, never across
 //! I/O or a call into the allocator.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use extol_block::BlockNr;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::xattr::{self as format, BlockHeader, XattrEntry};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use crate::alloc::Run;
 use crate::error;
 use crate::node::Node;
 use crate::volume::Volume;
-
-/// Blocks that are noted.
-const MAX_NOTED: usize = 512;
-
-#[derive(Debug, Default)]
-struct Noted {
-    by_hash: HashMap<u32, BlockNr>,
-    order: VecDeque<u32>,
-}
-
-impl Noted {
-    fn insert(&mut self, hash: u32, nr: BlockNr) {
-        if hash == 0 {
-            return;
-        }
-        if self.by_hash.insert(hash, nr).is_none() {
-            self.order.push_back(hash);
-        }
-        while self.order.len() > MAX_NOTED {
-            if let Some(oldest) = self.order.pop_front() {
-                self.by_hash.remove(&oldest);
-            }
-        }
-    }
-
-    fn remove(&mut self, hash: u32, nr: BlockNr) {
-        if self.by_hash.get(&hash) == Some(&nr) {
-            self.by_hash.remove(&hash);
-            self.order.retain(|h| *h != hash);
-        }
-    }
-}
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Sharing {
-    noted: Mutex<Noted>,
-}
 
 /// An inode's attribute block, checked and parsed.
 pub(super) struct BlockArea {

@@ -1,7 +1,7 @@
 //! Attributes in the form they are stored, in the two places of an inode. [`super`] tells where
 //! each goes.
 
-use crate::fast_commit::Reason;
+use crate::fast_commit::reason::Reason;
 use extol_jbd2::Handle;
 use extol_ondisk::xattr::{self as format, XattrEntry};
 use extol_vfs::{FsError, Result, XattrSet};
@@ -112,7 +112,7 @@ pub(super) fn set_raw(
     value: Option<&[u8]>,
     how: XattrSet,
 ) -> Result<()> {
-    node.raw.adopt_extra(&vol.geo);
+    node.raw.expand_extra(&vol.geo);
     let areas = Areas::load(vol, node)?;
     let found = areas.all().find(|e| e.is(index, name));
     match (found, how, value) {
@@ -126,7 +126,7 @@ pub(super) fn set_raw(
         _ => {}
     }
     // (A block that only this inode uses changes in place, which the inode does not show.)
-    eligibility::note_unfit(h, node.ino, Reason::Xattr);
+    eligibility::note_ineligible(h, node.ino, Reason::Xattr);
     match value {
         Some(value) => put(vol, h, node, &areas, XattrEntry::new(index, name, value)),
         None => take_out(vol, h, node, &areas, index, name),

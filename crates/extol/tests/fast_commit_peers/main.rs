@@ -1,6 +1,5 @@
 //! Fast commits that Extol writes, the power cut behind them, and what Linux, e2fsck and Extol make
-//! of the volume. The scenarios have the numbers of the design document; each test says what it
-//! checks.
+//! of the volume.
 
 mod rig;
 
@@ -13,11 +12,11 @@ use extol_jbd2::inspect::{FcOutcome, FcTagReport};
 use extol_testkit::e2fsck;
 use rig::{BLOCK, Rig, holds, lacks, names};
 
-/// F1, F2: create, write, fsync is one block behind an empty fast commit, no full commit, and
-/// each peer recovers the file. F3: the next fsync of the same transaction is a block of its own,
-/// without a HEAD, with a checksum of its own.
+/// Create, write, fsync is one block behind an empty fast commit, no full commit, and each peer
+/// recovers the file. The next fsync of the same transaction is a block of its own, without a HEAD,
+/// with a checksum of its own.
 #[test]
-fn f1_f2_f3_small_files() {
+fn small_files() {
     let Some(rig) = Rig::new("") else { return };
     let one = rig.commits(|| {
         rig.put("/new", b"contents");
@@ -30,7 +29,7 @@ fn f1_f2_f3_small_files() {
     assert_eq!(valid.len(), 2);
     assert_eq!(names(&valid[0]), ["head", "tail"]);
     assert_eq!(names(&valid[1]), ["inode", "add", "creat", "inode", "tail"]);
-    cut.assert_recovered("F2", |dir| holds(dir, "new", b"contents"));
+    cut.assert_recovered("one fast commit", |dir| holds(dir, "new", b"contents"));
 
     let two = rig.commits(|| {
         rig.put("/new", b"longer contents");
@@ -39,17 +38,17 @@ fn f1_f2_f3_small_files() {
     assert_eq!((two, rig.counters().blocks), ((1, 0), 3));
     let cut = rig.cut();
     let valid = cut.valid();
-    assert_eq!(valid.len(), 3, "F3");
+    assert_eq!(valid.len(), 3);
     assert!(
         !names(&valid[2]).contains(&"head") && names(&valid[2]).last() == Some(&"tail"),
         "{valid:?}"
     );
-    cut.assert_recovered("F3", |dir| holds(dir, "new", b"longer contents"));
+    cut.assert_recovered("two fast commits", |dir| holds(dir, "new", b"longer contents"));
 }
 
-/// F8: of three fast commits the last is torn: each peer replays the two before it.
+/// Of three fast commits the last is torn: each peer replays the two before it.
 #[test]
-fn f8_the_last_one_is_torn() {
+fn the_last_one_is_torn() {
     let Some(rig) = Rig::new("") else { return };
     for name in ["/a", "/b", "/c"] {
         rig.put(name, name.as_bytes());
@@ -63,17 +62,17 @@ fn f8_the_last_one_is_torn() {
     cut.image.flip_bit(at + 60, 3);
     let outcomes: Vec<_> = cut.report().fast_commits.iter().map(|commit| commit.outcome).collect();
     assert_eq!(outcomes, [FcOutcome::Valid, FcOutcome::Valid, FcOutcome::Valid, FcOutcome::Torn]);
-    cut.assert_recovered("F8", |dir| {
+    cut.assert_recovered("the last one is torn", |dir| {
         holds(dir, "a", b"/a");
         holds(dir, "b", b"/b");
         lacks(dir, "c");
     });
 }
 
-/// F9: after a full commit no peer finds the fast commits that it made void, and e2fsck does not
-///     lose the log over them.
+/// After a full commit no peer finds the fast commits that it made void, and e2fsck does not
+/// lose the log over them.
 #[test]
-fn f9_void_ones_are_cleared() {
+fn void_ones_are_cleared() {
     let Some(rig) = Rig::new("") else { return };
     rig.put("/a", b"fast");
     rig.fsync("/a");
@@ -84,34 +83,34 @@ fn f9_void_ones_are_cleared() {
     let report = cut.report();
     assert_eq!((report.recovery.fast_commits, cut.valid().len()), ("none", 0));
     assert!(report.recovery.transactions >= 2, "the log holds them: {:?}", report.recovery);
-    cut.assert_recovered("F9", |dir| {
+    cut.assert_recovered("void ones are cleared", |dir| {
         holds(dir, "a", b"fast");
         holds(dir, "b", b"full");
     });
 }
 
-/// F12: what is made durable behind a freeze and thaw is found: the log is live again before a fast
-///      commit counts on it.
+/// What is made durable behind a freeze and thaw is found: the log is live again before a fast
+/// commit counts on it.
 #[test]
-fn f12_freeze_and_thaw() {
+fn freeze_and_thaw() {
     let Some(rig) = Rig::new("") else { return };
     rig.fs.freeze().unwrap();
     rig.fs.thaw().unwrap();
     rig.put("/a", b"behind the thaw");
     rig.fsync("/a");
-    rig.cut().assert_recovered("F12, first", |dir| holds(dir, "a", b"behind the thaw"));
+    rig.cut().assert_recovered("freeze and thaw, first", |dir| holds(dir, "a", b"behind the thaw"));
     let again = rig.commits(|| {
         rig.put("/b", b"and then");
         rig.fsync("/b");
     });
     assert_eq!(again, (1, 0), "the full commit made fast ones possible again");
-    rig.cut().assert_recovered("F12", |dir| holds(dir, "b", b"and then"));
+    rig.cut().assert_recovered("freeze and thaw", |dir| holds(dir, "b", b"and then"));
 }
 
-/// F14: files that are made while another thread commits in full all the time, each with an fsync:
-///      all are there.
+/// Files that are made while another thread commits in full all the time, each with an fsync:
+/// all are there.
 #[test]
-fn f14_beside_full_commits() {
+fn beside_full_commits() {
     let Some(rig) = Rig::new("") else { return };
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -127,18 +126,17 @@ fn f14_beside_full_commits() {
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    rig.cut().assert_recovered("F14", |dir| {
+    rig.cut().assert_recovered("beside full commits", |dir| {
         for i in 0..40 {
             holds(dir, &format!("f{i}"), format!("/f{i}").as_bytes());
         }
     });
 }
 
-/// F15: a file made and removed before the fsync of another one leaves no trace in the records: an
-///      UNLINK of what never
-/// was stops e2fsck's replay.
+/// A file made and removed before the fsync of another one leaves no trace in the records: an
+/// UNLINK of what never was stops e2fsck's replay.
 #[test]
-fn f15_what_came_and_went() {
+fn what_came_and_went() {
     let Some(rig) = Rig::new("") else { return };
     rig.put("/dead", b"never seen");
     rig.fs.remove_file("/dead").unwrap();
@@ -152,16 +150,16 @@ fn f15_what_came_and_went() {
         _ => false,
     };
     assert!(!cut.valid().iter().flatten().any(named), "{:?}", cut.valid());
-    cut.assert_recovered("F15", |dir| {
+    cut.assert_recovered("what came and went", |dir| {
         holds(dir, "other", b"kept");
         lacks(dir, "dead");
     });
 }
 
-/// F16: rename over a file that is there: new contents under the name, link counts right, nothing
-///      leaks.
+/// Rename over a file that is there: new contents under the name, link counts right, nothing
+/// leaks.
 #[test]
-fn f16_rename_over() {
+fn rename_over() {
     let Some(rig) = Rig::new("") else { return };
     rig.put("/target", &[b'o'; 3000]);
     rig.put("/kept", b"two names");
@@ -171,7 +169,7 @@ fn f16_rename_over() {
     rig.put("/temporary", b"new");
     rig.fs.rename_path("/temporary", "/target").unwrap();
     rig.fsync("/target");
-    rig.cut().assert_recovered("F16", |dir| {
+    rig.cut().assert_recovered("rename over", |dir| {
         holds(dir, "target", b"new");
         lacks(dir, "temporary");
         assert_eq!(dir.join("target").metadata().unwrap().nlink(), 1);
@@ -181,7 +179,7 @@ fn f16_rename_over() {
     rig.put("/temporary", b"newer");
     rig.fs.rename_path("/temporary", "/second").unwrap();
     rig.fsync("/second");
-    rig.cut().assert_recovered("F16, two names", |dir| {
+    rig.cut().assert_recovered("rename over, two names", |dir| {
         holds(dir, "second", b"newer");
         holds(dir, "kept", b"two names");
         assert_eq!(dir.join("kept").metadata().unwrap().nlink(), 1);
@@ -265,9 +263,9 @@ fn deleted_files() {
     fs.unmount().unwrap();
 }
 
-/// F17: shortened, lengthened, written at a new place: no stale data, and the bitmaps are right.
+/// Shortened, lengthened, written at a new place: no stale data, and the bitmaps are right.
 #[test]
-fn f17_shorter_and_longer() {
+fn shorter_and_longer() {
     let Some(rig) = Rig::new("") else { return };
     rig.put("/a", &[b'x'; 8 * BLOCK as usize]);
     rig.fs.sync().unwrap();
@@ -285,7 +283,7 @@ fn f17_shorter_and_longer() {
     let mut expected = vec![0; 6 * BLOCK as usize];
     expected[..1500].fill(b'x');
     expected[4 * BLOCK as usize..][..3].copy_from_slice(b"new");
-    cut.assert_recovered("F17", |dir| holds(dir, "a", &expected));
+    cut.assert_recovered("shorter and longer", |dir| holds(dir, "a", &expected));
 }
 
 /// A file of one piece that loses all of it and gets another one further on: e2fsck cannot replay
@@ -317,9 +315,9 @@ fn emptied_and_filled_further_on() {
     }
 }
 
-/// F20: unwritten blocks are written, then made durable: the data is there, not zeros.
+/// Unwritten blocks are written, then made durable: the data is there, not zeros.
 #[test]
-fn f20_unwritten_becomes_written() {
+fn unwritten_becomes_written() {
     let Some(rig) = Rig::new("") else { return };
     let file = rig.fs.create_file("/a").unwrap();
     file.allocate(Fallocate::Allocate { keep_size: false }, 0, 8 * BLOCK).unwrap();
@@ -331,7 +329,7 @@ fn f20_unwritten_becomes_written() {
     assert_eq!(commits, (1, 0));
     let mut expected = vec![0; 8 * BLOCK as usize];
     expected[2 * BLOCK as usize..4 * BLOCK as usize].fill(b'w');
-    rig.cut().assert_recovered("F20", |dir| holds(dir, "a", &expected));
+    rig.cut().assert_recovered("unwritten becomes written", |dir| holds(dir, "a", &expected));
 }
 
 /// A name in the place of one that went: replay of the new name alone would find no room for it,
@@ -394,9 +392,9 @@ fn a_directory_that_is_divided_meanwhile() {
     check("divided again", 60);
 }
 
-/// F23: what Linux or e2fsck would replay wrongly is committed in full, and is right.
+/// What Linux or e2fsck would replay wrongly is committed in full, and is right.
 #[test]
-fn f23_what_cannot_be_fast() {
+fn what_cannot_be_fast() {
     let Some(rig) = Rig::new("") else { return };
     rig.fs.create_dir("/empty").unwrap();
     rig.fs.sync().unwrap();
@@ -441,7 +439,7 @@ fn f23_what_cannot_be_fast() {
     }
     let counted: u64 = rig.counters().reasons.iter().map(|(_, n)| n).sum();
     assert!(counted >= 6, "{:?}", rig.counters().reasons);
-    rig.cut().assert_recovered("F23", |dir| {
+    rig.cut().assert_recovered("what cannot be fast", |dir| {
         assert!(dir.join("dir").is_dir());
         holds(dir, "sub/file", b"inside");
         lacks(dir, "empty");
@@ -451,10 +449,10 @@ fn f23_what_cannot_be_fast() {
     });
 }
 
-/// F28: a volume that was closed in order has an empty log without the fast-commit bit, so that
-///      every e2fsck takes it.
+/// A volume that was closed in order has an empty log without the fast-commit bit, so that
+/// every e2fsck takes it.
 #[test]
-fn f28_closed_in_order() {
+fn closed_in_order() {
     let Some(rig) = Rig::new("") else { return };
     rig.put("/a", b"a");
     rig.fsync("/a");
@@ -467,6 +465,6 @@ fn f28_closed_in_order() {
     let report = cut.report();
     assert_eq!(report.superblock.start, 0);
     assert!(!report.superblock.features.iter().any(|name| name.contains("fast")), "{report:?}");
-    e2fsck(&cut.image).assert_clean("F28");
-    cut.assert_recovered("F28", |dir| holds(dir, "a", b"a"));
+    e2fsck(&cut.image).assert_clean("closed in order");
+    cut.assert_recovered("closed in order", |dir| holds(dir, "a", b"a"));
 }

@@ -134,7 +134,7 @@ fn read(fs: &Arc<Ext4>, path: &str) -> Vec<u8> {
     fs.read_file(path).unwrap()
 }
 
-/// F18: the blocks of one file go to another, in any order of records.
+/// The blocks of one file go to another, in any order of records.
 #[test]
 fn blocks_move_between_files() {
     let base = base();
@@ -152,7 +152,7 @@ fn blocks_move_between_files() {
     }
 }
 
-/// F22: a directory grows while the block behind its last one belongs to a record that comes later.
+/// A directory grows while the block behind its last one belongs to a record that comes later.
 #[test]
 fn a_directory_takes_no_block_of_a_record() {
     let base = base();
@@ -275,7 +275,7 @@ fn records_that_make_no_sense() {
     }
 }
 
-/// F21: a crash in any write of the recovery changes nothing of its result.
+/// A crash in any write of the recovery changes nothing of its result.
 #[test]
 fn recovery_can_be_interrupted() {
     let base = base();

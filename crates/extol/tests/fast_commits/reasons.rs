@@ -1,4 +1,4 @@
-//! Every reason for a full commit, through a real fsync (F13): the commit is a full one, exactly
+//! Every reason for a full commit, through a real fsync: the commit is a full one, exactly
 //! that reason is counted, once, and the next fsync is fast again.
 
 use std::sync::Arc;

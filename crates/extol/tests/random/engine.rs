@@ -139,11 +139,11 @@ impl Engine {
             Op::Create { dir, name, new, perm, umask, owner } => {
                 let dir = self.refer(*dir);
                 let attr = fs.create(dir.ino(), name, new.clone(), *perm, *umask, *owner)?;
-                return Ok(Some(Inode::adopt(fs, &attr)));
+                return Ok(Some(Inode::from_attr(fs, &attr)));
             }
             Op::Unnamed { dir, perm, owner } => {
                 let attr = fs.create_unnamed(self.refer(*dir).ino(), *perm, 0, *owner)?;
-                return Ok(Some(Inode::adopt(fs, &attr)));
+                return Ok(Some(Inode::from_attr(fs, &attr)));
             }
             Op::Link { node, dir, name } => {
                 let (node, dir) = (self.refer(*node), self.refer(*dir));

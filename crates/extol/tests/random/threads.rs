@@ -29,7 +29,7 @@ fn change_shared(fs: &Arc<Ext4>, shared: &[Inode; 2], rng: &mut SmallRng) {
     let other = &shared[rng.random_range(0..2)];
     let new_name = format!("{}", rng.random_range(0..8));
     let owner = Creds::default();
-    let keep = |attr: extol::vfs::Attr| drop(Inode::adopt(fs, &attr));
+    let keep = |attr: extol::vfs::Attr| drop(Inode::from_attr(fs, &attr));
     // Sometimes inside a directory that another thread may move or remove at this moment.
     let inner =
         other.lookup(&new_name).ok().filter(|n| n.kind() == extol::vfs::FileKind::Directory);

@@ -65,13 +65,17 @@ impl Context<'_> {
         let size = args.u32()?;
         args.skip(4)?;
         let name = args.name()?;
-        if let Some(wish) = control::request(name).filter(|_| request.nodeid == ROOT_NODE) {
+        if let Some(command) = control::request(name).filter(|_| request.nodeid == ROOT_NODE) {
             if size == 0 {
                 // A request is made once, with room for the answer.
                 return Err(Errno(libc::ERANGE));
             }
             self.server.about_to_wait();
-            return put_sized(reply, size, &control::answer(self.fs, self.owner, request, wish)?);
+            return put_sized(
+                reply,
+                size,
+                &control::answer(self.fs, self.owner, request, command)?,
+            );
         }
         if is_virtual(request.nodeid, name) {
             return put_sized(reply, size, &self.virtual_value(name));

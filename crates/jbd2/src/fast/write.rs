@@ -213,7 +213,7 @@ impl Journal {
         writes: &[ScatteredWrite<'_>],
         fua: bool,
     ) -> extol_block::Result<()> {
-        let fua = fua && !planted::has(planted::Bug::EachNotDurable);
+        let fua = fua && !planted::has(planted::Bug::FuaNotDurable);
         match writes {
             all if fua => self.device.write_scattered_fua(all),
             [one] => self.device.write_vectored_at(one.bufs, one.offset),

@@ -158,17 +158,17 @@ impl Journal {
         data: Vec<u8>,
         checksums: Vec<DataChecksum>,
     ) -> DeferredWrite {
-        self.put_aside(Write { start, data, checksums, ordered: false })
+        self.push(Write { start, data, checksums, ordered: false })
     }
 
     /// As that, for data that must be on the medium before what maps it counts, and has no
     /// checksums. Only where [commits keep that order](Self::commits_after_data).
     pub fn defer_ordered(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> DeferredWrite {
         debug_assert!(self.commits_after_data());
-        self.put_aside(Write { start, data, checksums: Vec::new(), ordered: true })
+        self.push(Write { start, data, checksums: Vec::new(), ordered: true })
     }
 
-    fn put_aside(self: &Arc<Self>, write: Write) -> DeferredWrite {
+    fn push(self: &Arc<Self>, write: Write) -> DeferredWrite {
         let mut waiting = self.deferred.waiting.lock();
         waiting.bytes += write.data.len();
         let bytes = waiting.bytes;

@@ -28,8 +28,7 @@
 //!   fast commit; a thread that waits on `done` meanwhile is woken by the commit that follows, or
 //!   by the leader if there is nothing to commit any more (`Journal::batch_wait`).
 //!
-//! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers,
-//! checkpoint list, superblock).
+//! Lock order: docs/design/lock-order.md.
 //!
 //! | file | part |
 //! | --- | --- |

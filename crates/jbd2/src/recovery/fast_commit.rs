@@ -12,19 +12,19 @@
 //! know what a record means.
 //!
 //! Invariants
-//! - A fast commit counts only if its TAIL names the transaction behind the last one in the log and
-//!   its checksum is right (`look`).
-//! - What cannot be read before the first valid TAIL makes the fast commits *torn*: they were
+//! - RF-1: a fast commit counts only if its TAIL names the transaction behind the last one in the
+//!   log and its checksum is right (`look`).
+//! - RF-2: what cannot be read before the first valid TAIL makes the fast commits *torn*: they were
 //!   never acknowledged, and the log alone is the truth. What cannot be read behind a valid TAIL
 //!   ends them there. Neither ever costs a transaction of the log (Linux and e2fsck give the log up
 //!   in the first case).
-//! - The last one counts only if the file data is there that its
-//!   [checksums](DataChecksum) name. Its flush was not over otherwise, so it was not
-//!   acknowledged. (The flush of each is over before the next one is written.)
-//! - A HEAD of this transaction with unknown features refuses the recovery: what follows
-//!   may mean anything.
-//! - No stated length is believed: [`FcReader`] finds every value inside its block, and the blocks
-//!   are those of the area.
+//! - RF-3: the last one counts only if the file data is there that its [checksums](DataChecksum)
+//!   name. Its flush was not over otherwise, so it was not acknowledged. (The flush of each is over
+//!   before the next one is written.)
+//! - RF-4: a HEAD of this transaction with unknown features refuses the recovery: what follows may
+//!   mean anything.
+//! - RF-5: no stated length is believed: [`FcReader`] finds every value inside its block, and the
+//!   blocks are those of the area.
 
 use extol_block::BlockDevice;
 

@@ -11,7 +11,7 @@
 //!   undone when decoding and done again when encoding if the flag is set or the number needs it.
 //! * An extra field exists only if `extra_isize` reaches over it. `extra_isize` 0 in a large inode
 //!   (made before the field existed) means no extra fields and no attributes;
-//!   [`Inode::adopt_extra`] makes room as Linux does.
+//!   [`Inode::expand_extra`] makes room as Linux does.
 //! * An inode of zeros was never written and has no checksum. Everything else is verified.
 
 mod codec;
@@ -115,7 +115,7 @@ impl Inode {
 
     /// Gives an inode that is large but has no extra fields (`extra_isize` 0) the full set, as
     /// Linux does when it first writes one. The space is unused by definition.
-    pub fn adopt_extra(&mut self, geo: &Geometry) {
+    pub fn expand_extra(&mut self, geo: &Geometry) {
         if geo.inode_size > GOOD_OLD_INODE_SIZE && self.extra_isize == 0 {
             let fresh = Self::new_empty(geo);
             self.extra_isize = fresh.extra_isize;

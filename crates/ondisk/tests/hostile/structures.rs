@@ -125,7 +125,7 @@ fn inode_fields() {
     assert_eq!((back.extra_isize, back.tail.len(), back.projid), (0, 128, 0));
     assert_eq!((back.mtime, back.crtime), (Time { sec: -1, nsec: 0 }, Time::default()));
     assert_eq!(bytes[0x80..], [0; 128]);
-    back.adopt_extra(&geo);
+    back.expand_extra(&geo);
     assert_eq!((back.extra_isize, back.tail.len()), (32, 96));
     assert_eq!(round(&back).0, back);
 

@@ -65,7 +65,7 @@ impl Library {
                 let umask = self.caller.umask as u16;
                 let (dir, name) = (last.dir.ino(), last.name.as_bytes());
                 let made = self.fs().create(dir, name, NewNode::Regular, perm, umask, self.creds());
-                self.open_found(Inode::adopt(&self.fs(), &made.map_err(errno)?), flags, true)
+                self.open_found(Inode::from_attr(&self.fs(), &made.map_err(errno)?), flags, true)
             }
             Err(e) => Err(e),
         }
@@ -82,7 +82,7 @@ impl Library {
         self.permit(&attr(&dir)?, WRITE | SEARCH)?;
         let (perm, umask) = (self.new_mode(&dir, mode)?, self.caller.umask as u16);
         let made = self.fs().create_unnamed(dir.ino(), perm, umask, self.creds()).map_err(errno)?;
-        Ok(self.keep(Inode::adopt(&self.fs(), &made), flags, !flags.contains(OFlags::EXCL)))
+        Ok(self.keep(Inode::from_attr(&self.fs(), &made), flags, !flags.contains(OFlags::EXCL)))
     }
 
     /// Opens an inode; one that was just made by this call is not checked.

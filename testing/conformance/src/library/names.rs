@@ -45,7 +45,7 @@ impl Library {
         };
         let (dir, name) = (last.dir.ino(), last.name.as_bytes());
         let made = self.fs().create(dir, name, new, perm, umask as u16, self.creds());
-        drop(Inode::adopt(&self.fs(), &made.map_err(errno)?));
+        drop(Inode::from_attr(&self.fs(), &made.map_err(errno)?));
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Library {
         }
         let linked =
             self.fs().link(node.ino(), last.dir.ino(), last.name.as_bytes()).map_err(errno)?;
-        drop(Inode::adopt(&self.fs(), &linked));
+        drop(Inode::from_attr(&self.fs(), &linked));
         Ok(())
     }
 

@@ -39,7 +39,13 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
             200,
             Mix::Switches,
         ),
-        load("unfit", "as closures, with much that no fast commit can say", 1, 160, Mix::Unfit),
+        load(
+            "ineligible",
+            "as closures, with much that no fast commit can say",
+            1,
+            160,
+            Mix::Ineligible,
+        ),
     ]
 }
 
@@ -49,7 +55,7 @@ enum Mix {
     Files,
     Growing,
     Switches,
-    Unfit,
+    Ineligible,
 }
 
 #[derive(Debug)]
@@ -100,9 +106,9 @@ impl Workload for Closures {
                         })?;
                     }
                 }
-                Mix::Unfit => {
+                Mix::Ineligible => {
                     if round % 5 == 4 {
-                        unfit(actor)?;
+                        ineligible(actor)?;
                     } else {
                         tangle(actor)?;
                     }
@@ -232,12 +238,12 @@ fn tangle(actor: &mut Actor) -> Done {
             let mode = 0o600 + below(actor, 64) as u16;
             actor.chmod(&file, mode)
         }
-        _ => unfit(actor),
+        _ => ineligible(actor),
     }
 }
 
 /// Something that no fast commit can say.
-fn unfit(actor: &mut Actor) -> Done {
+fn ineligible(actor: &mut Actor) -> Done {
     let nr = below(actor, 3);
     let (dir, link) = (format!("dir{nr}"), format!("link{nr}"));
     match below(actor, 8) {

@@ -166,7 +166,7 @@ pub(super) fn inode(input: &[u8]) {
     let _ = (inode.kind(), inode.rdev(), inode.is_fast_symlink(), inode.maps_blocks());
     let _ = attributes::parse_ibody(&inode.tail);
     let mut extra = inode;
-    extra.adopt_extra(geo);
+    extra.expand_extra(geo);
     extra.encode_into(&mut out, INO, geo);
     assert!(Inode::decode(&out, INO, geo).is_ok());
 }

@@ -178,7 +178,7 @@ impl Lab {
         let born = !self.recorded.files.contains_key(&ino);
         self.deltas.push(Delta::Inode { ino, image: file.image(), born, data, links: file.links });
         if file.links == 0 {
-            self.deltas.push(Delta::Unfit { ino, reason: Reason::Deleted });
+            self.deltas.push(Delta::Ineligible { ino, reason: Reason::Deleted });
             self.now.files.remove(&ino);
         }
     }

@@ -35,13 +35,13 @@ pub(super) struct Editor<'a, S: StoreMut> {
     /// The inode's part.
     pub root: &'a mut Root,
     /// Blocks taken for splits and not used yet.
-    spares: Vec<BlockNr>,
+    taken: Vec<BlockNr>,
 }
 
 impl<'a, S: StoreMut> Editor<'a, S> {
-    /// An editor without spare blocks.
+    /// An editor that has taken no blocks.
     pub fn new(io: &'a mut S, root: &'a mut Root) -> Self {
-        Self { io, root, spares: Vec::new() }
+        Self { io, root, taken: Vec::new() }
     }
 
     /// The leaf where `lblk` is or would be.
@@ -76,7 +76,7 @@ impl<'a, S: StoreMut> Editor<'a, S> {
         let goal = if leaf.block.is_some() { leaf.nr.plus(1) } else { self.io.inode_goal() };
         for _ in 0..need {
             match self.io.alloc(goal) {
-                Ok(nr) => self.spares.push(nr),
+                Ok(nr) => self.taken.push(nr),
                 Err(e) => {
                     self.release()?;
                     return Err(e);
@@ -86,9 +86,9 @@ impl<'a, S: StoreMut> Editor<'a, S> {
         Ok(())
     }
 
-    /// Gives spare blocks back.
+    /// Frees the blocks that were taken and not used.
     pub fn release(&mut self) -> Result<()> {
-        while let Some(nr) = self.spares.pop() {
+        while let Some(nr) = self.taken.pop() {
             self.io.free(nr.0, 1)?;
         }
         Ok(())
@@ -103,7 +103,7 @@ impl<'a, S: StoreMut> Editor<'a, S> {
         ins: &[Entry],
     ) -> Result<()> {
         self.splice(path, path.depth(), at, del, ins)?;
-        debug_assert!(self.spares.is_empty(), "blocks taken and not used");
+        debug_assert!(self.taken.is_empty(), "blocks taken and not used");
         if del > ins.len() { self.settle() } else { Ok(()) }
     }
 
@@ -183,7 +183,7 @@ impl<'a, S: StoreMut> Editor<'a, S> {
     }
 
     fn new_node(&mut self, depth: u16, entries: &[Entry]) -> Result<BlockNr> {
-        let nr = match self.spares.pop() {
+        let nr = match self.taken.pop() {
             Some(nr) => nr,
             None => self.io.alloc(self.io.inode_goal())?,
         };

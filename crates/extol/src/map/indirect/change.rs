@@ -125,7 +125,7 @@ fn occupied(root: &Root, bytes: &[u8], at: usize, len: u32) -> Result<()> {
 }
 
 /// The path to the block of pointers of a logical block.
-struct Way<B> {
+struct Path<B> {
     place: Place,
     /// Number and block of each level, as far as they exist.
     blocks: Vec<(u32, Arc<B>)>,
@@ -133,7 +133,7 @@ struct Way<B> {
     start: u64,
 }
 
-impl<B: Cached> Way<B> {
+impl<B: Cached> Path<B> {
     fn to<S: Store<Block = B>>(io: &S, root: &Root, lblk: u32, place: Place) -> Result<Self> {
         let p = per_block(io);
         let mut blocks = Vec::with_capacity(place.depth);
@@ -177,15 +177,15 @@ pub(in crate::map) fn remove<S: StoreMut>(
     while end > from {
         let last = end - 1;
         let Some(place) = Place::of(last, bs) else { break };
-        let way = Way::to(io, root, last, place)?;
-        if place.depth > 0 && way.leaf().is_none() {
-            end = way.start as u32;
+        let path = Path::to(io, root, last, place)?;
+        if place.depth > 0 && path.leaf().is_none() {
+            end = path.start as u32;
             continue;
         }
-        let start = if place.depth == 0 { 0 } else { way.start as u32 };
+        let start = if place.depth == 0 { 0 } else { path.start as u32 };
         let low = from.max(start);
-        let (came_to, outcome) = clear(io, root, &way, start, low, end, data);
-        unlink(io, root, &way, (came_to - start) as usize, (end - start) as usize)?;
+        let (came_to, outcome) = clear(io, root, &path, start, low, end, data);
+        unlink(io, root, &path, (came_to - start) as usize, (end - start) as usize)?;
         end = came_to;
         match outcome {
             Ok(true) => {}
@@ -201,13 +201,13 @@ pub(in crate::map) fn remove<S: StoreMut>(
 fn clear<S: StoreMut>(
     io: &mut S,
     root: &mut Root,
-    way: &Way<S::Block>,
+    path: &Path<S::Block>,
     start: u32,
     low: u32,
     end: u32,
     data: Discard,
 ) -> (u32, Result<bool>) {
-    let bytes = way.leaf().map(|(_, b)| b.bytes());
+    let bytes = path.leaf().map(|(_, b)| b.bytes());
     let inode = root.bytes;
     let bytes = bytes.as_ref().map_or(&inode[..], |b| b.as_slice());
     let at = |lblk: u32| pointer(bytes, (lblk - start) as usize);
@@ -245,12 +245,12 @@ fn clear<S: StoreMut>(
 fn unlink<S: StoreMut>(
     io: &mut S,
     root: &mut Root,
-    way: &Way<S::Block>,
+    path: &Path<S::Block>,
     low: usize,
     high: usize,
 ) -> Result<()> {
     let (mut low, mut high) = (low, high);
-    for (level, (nr, block)) in way.blocks.iter().enumerate().rev() {
+    for (level, (nr, block)) in path.blocks.iter().enumerate().rev() {
         let bytes = block.bytes();
         let used = |i: &usize| pointer(&bytes, *i) != 0;
         let others = (0..low).chain(high..bytes.len() / 4).any(|i| used(&i));
@@ -266,10 +266,10 @@ fn unlink<S: StoreMut>(
         io.forget(BlockNr(u64::from(*nr)), true)?;
         root.uncount(io.shape(), 1);
         if level > 0 {
-            low = way.place.index[level - 1];
+            low = path.place.index[level - 1];
             high = low + 1;
         } else {
-            low = way.place.slot;
+            low = path.place.slot;
             high = low + 1;
         }
     }

@@ -41,7 +41,7 @@ fn none_is_left(journal: &Journal) {
 }
 
 /// A journal that is in the middle of a fast commit for the request of inode 0, with five more in
-/// the next batch, which the leader of the first will adopt.
+/// the next batch, which the leader of the first takes over.
 struct Busy {
     rig: Rig,
     source: Arc<Slow>,

@@ -267,9 +267,9 @@ fn data_left_behind_is_found() {
 
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn durable_writes_that_are_not_are_found() {
+fn fua_writes_that_are_not_durable_are_found() {
     use crate::planted::{Bug, set};
-    set(Some(Bug::EachNotDurable));
+    set(Some(Bug::FuaNotDurable));
     let found = crash_anywhere(Shape { each: true, ..PLAIN }, defer);
     set(None);
     assert!(found.as_ref().is_err_and(|why| why.contains("was acknowledged")), "{found:?}");

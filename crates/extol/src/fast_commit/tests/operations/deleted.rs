@@ -126,7 +126,7 @@ fn the_place_of_deleted_files() {
     );
 }
 
-/// A name that is put there counts even in a transaction that is unfit as a whole.
+/// A name that is put there counts even in a transaction that is ineligible as a whole.
 #[test]
 fn the_place_of_deleted_files_is_lost_unsaid() {
     let lost = |name: Option<&str>| {
