@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use extol::Ext4;
-use extol::vfs::{Fallocate, FileSystem};
+use extol::vfs::{Fallocate, FileSystem, FsError};
 
 const KIB: usize = 1024;
 
@@ -110,4 +110,29 @@ fn pages_before_a_large_piece_go_first() {
     assert_eq!(found.len(), 8192 + large.len(), "the large piece is mapped");
     assert!(found[..5000] == small && found[8192..] == large);
     fs.unmount().unwrap();
+}
+
+/// As on Linux: what fits below the greatest size is written, and nothing behind it is an error.
+#[test]
+fn a_write_across_the_greatest_size_is_short() {
+    let dev = image("16M", &["-t", "ext4", "-b", "4096"]);
+    let fs = open(&dev, "");
+    let home = dir(&fs, fs.root(), "d");
+    let most = u64::from(u32::MAX) * 4096;
+    for (offset, len, fits) in [
+        (most - 4096, 4097, Ok(4096)),
+        (most - 8192, 8193, Ok(8192)),
+        (most - 1, 2, Ok(1)),
+        (most - 300 * 1024, 400 * 1024, Ok(300 * 1024)),
+        (most, 0, Ok(0)),
+        (most, 1, Err(FsError::FileTooLarge)),
+        (u64::MAX, 4096, Err(FsError::FileTooLarge)),
+    ] {
+        let ino = file(&fs, home, &format!("{offset}-{len}"));
+        assert_eq!(fs.write(ino, offset, &bytes(len, 1)), fits, "{len} at {offset}");
+        let size = if let Ok(written @ 1..) = fits { offset + written as u64 } else { 0 };
+        assert_eq!(fs.getattr(ino).unwrap().size, size);
+    }
+    fs.unmount().unwrap();
+    assert_clean(&dev, "the greatest sizes");
 }

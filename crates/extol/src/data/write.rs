@@ -17,7 +17,7 @@ use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
-/// up meanwhile.
+/// up meanwhile, or the file has its greatest size.
 pub(crate) fn write(
     fs: &MountedFs,
     cell: &Arc<Cell>,
@@ -25,13 +25,14 @@ pub(crate) fn write(
     offset: u64,
     data: &[u8],
 ) -> Result<usize> {
-    let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
-    if end > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
-        return Err(FsError::FileTooLarge);
-    }
     if data.is_empty() {
         return Ok(0);
     }
+    let most = map::max_file_size(&fs.vol.geo, st.node.raw.flags).saturating_sub(offset);
+    if most == 0 {
+        return Err(FsError::FileTooLarge);
+    }
+    let data = &data[..data.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
