@@ -67,7 +67,7 @@ fn sound_and_damaged_volumes() {
     let line =
         damaged.output.lines().find(|l| l.contains("link_count")).expect("the wrong link count");
     assert!(line.contains(&format!("inode {ino} (/dir/file)")), "{line}");
-    assert!(damaged.output.contains("DAMAGED: 1 errors"), "{}", damaged.output);
+    assert!(damaged.output.contains("DAMAGED: 1 error,"), "{}", damaged.output);
 
     let done = check(&image, &["--json"]);
     code(&done, 4);

@@ -218,7 +218,7 @@ fn the_unit_is_well_formed_and_hardened() {
     let scratch = Scratch::new();
     let text = std::fs::read_to_string(examples().join("extol-mount@.service")).unwrap();
     // Programs that are not installed here would be found missing.
-    let text = text.replace("/usr/bin/extol", self::text(extol_path()));
+    let text = text.replace("/usr/local/bin/extol", self::text(extol_path()));
     let unit = scratch.join("extol-mount@test.service");
     std::fs::write(&unit, &text).unwrap();
     let verified = run(tool("systemd-analyze").args(["verify", "--man=no"]).arg(&unit), LIMIT);
