@@ -92,13 +92,8 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         self.write_back();
-        // A device that is gone already may be another test's by now. While it is open here it
-        // stays what it is.
-        if let Ok(_open) = File::open(&self.device)
-            && backing(&self.device) == self.file
-        {
-            let _ = tool("losetup").arg("-d").arg(&self.device).output();
-        }
+        // A device that is gone already may be another test's by now.
+        detach_if(&self.device, || backing(&self.device) == self.file);
     }
 }
 
@@ -110,12 +105,17 @@ fn backing(device: &Path) -> String {
     crate::run(&mut list, Duration::from_secs(20)).output
 }
 
-/// Detaches a loop device if the path of the file below it is one of those. While the device is
-/// open here it stays what it is.
-pub(crate) fn detach_if(device: &Path, is_ours: impl FnOnce(&Path) -> bool) {
-    let (Ok(_open), Some(name)) = (File::open(device), device.file_name()) else { return };
-    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-    if std::fs::read_to_string(backing).is_ok_and(|file| is_ours(Path::new(file.trim_end()))) {
+/// Path of the file below a loop device, as the kernel names it.
+pub(crate) fn backing_path(device: &Path) -> Option<PathBuf> {
+    let path = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
+    Some(PathBuf::from(std::fs::read_to_string(path).ok()?.trim_end()))
+}
+
+/// Detaches a loop device if it is ours. While it is open here it stays what it is.
+pub(crate) fn detach_if(device: &Path, is_ours: impl FnOnce() -> bool) {
+    if let Ok(_open) = File::open(device)
+        && is_ours()
+    {
         let _ = tool("losetup").arg("-d").arg(device).output();
     }
 }

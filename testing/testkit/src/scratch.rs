@@ -5,6 +5,7 @@
 //! detaches loop devices over files in them, and removes them. Pid and start time together name a
 //! process for good, so a sweep never touches a run that is still going on.
 
+use crate::loopdev::{backing_path, detach_if};
 use crate::{mount, tool};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -126,7 +127,8 @@ fn clear(path: &Path) {
                 && Path::new(file).starts_with(path)
             {
                 // The number may belong to another test by now.
-                crate::loopdev::detach_if(Path::new(device), |file| file.starts_with(path));
+                let device = Path::new(device);
+                detach_if(device, || backing_path(device).is_some_and(|f| f.starts_with(path)));
             }
         }
     }
