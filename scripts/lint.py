@@ -11,6 +11,9 @@ columns   No line is longer than 100 columns. Exempt are rows of tables, lines w
           one without a blank.
 commits   Subjects since the tag `before-house` are `area: imperative phrase` of at most 72
           characters, and a body gives the reason.
+bytes     Paths, and what the kernel says in /proc and /sys, are bytes: programs take none of it for
+          text (to_str, to_string_lossy, read_to_string). Tests may, and what
+          scripts/lint-allow.txt lets pass.
 labels    An invariant is labelled `- FC-3: ...`, once in the whole tree, and a label that is
           referred to exists.
 
@@ -28,6 +31,14 @@ SUBJECT = 72
 # A string with so many blanks is a message, and not a name or a key.
 SENTENCE = 3
 TAG, TAGGED = "before-house", "1aa8dae344459244c21daaf44a14bf0e9f237ddb"
+
+# What takes bytes for text, and what to write instead.
+TEXT = {
+    "to_str": "compare and split bytes (OsStr, Path, extol_proc::number); display() for messages",
+    "to_string_lossy": "compare and split bytes (OsStr, Path); display() for messages",
+    "read_to_string": "extol_proc::read and its like, which give bytes",
+}
+PROGRAMS = ("crates/", "bench/src/", "testing/testkit/src/")
 
 THING = "name the thing: thread, caller, process, request, writer, reader"
 # Pattern of a whole word, and what to write instead. The first group is for prose alone.
@@ -157,6 +168,16 @@ class Lint:
         self.prose(file, began, "\n".join(comment))
         return whole
 
+    def bytes(self, file, text):
+        """Code that takes bytes for text, up to the tests at the end of a file."""
+        if not file.startswith(PROGRAMS) or re.search(r"/(tests|examples)[/.]", file):
+            return
+        text = text.split("#[cfg(test)]")[0]
+        for number, line in enumerate(text.split("\n"), 1):
+            for call in re.findall(r"\b(to_str|to_string_lossy|read_to_string)\(", line):
+                if not line.lstrip().startswith("//") and (file, call) not in self.allowed:
+                    self.tell(file, number, "bytes", f"{call}: {TEXT[call]}")
+
     def columns(self, file, text, whole):
         page = file.endswith(".md")
         for number, line in enumerate(text.split("\n"), 1):
@@ -177,6 +198,7 @@ class Lint:
         whole = set()
         if file.endswith(".rs"):
             whole = self.rust(file, text)
+            self.bytes(file, text)
         elif not file.startswith("scripts/lint"):
             self.prose(file, 1, text)
         self.columns(file, text, whole)

@@ -1,5 +1,6 @@
 //! What is measured: a way to mount an ext4 volume.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,23 +39,28 @@ impl SubjectKind {
     }
 }
 
-pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
+pub(crate) fn run(program: impl AsRef<OsStr>, args: &[impl AsRef<OsStr>]) -> Result<String> {
+    let program = program.as_ref();
     let out = Command::new(program).args(args).stdin(Stdio::null()).output().map_err(|e| {
         BenchError(format!(
-            "cannot run {program}: {e}; scripts/install-deps.sh installs what benchmarks need"
+            "cannot run {}: {e}; scripts/install-deps.sh installs what benchmarks need",
+            program.display()
         ))
     })?;
     if !out.status.success() {
         let text = String::from_utf8_lossy(&out.stderr);
-        return Err(BenchError(format!("{program} {} failed: {}", args.join(" "), text.trim())));
+        let words: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
+        let (program, words) = (program.display(), words.join(OsStr::new(" ")));
+        return Err(BenchError(format!("{program} {} failed: {}", words.display(), text.trim())));
     }
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 /// Puts a free loop device over a file, with these options of losetup; gives its name.
 pub(crate) fn attach_loop(file: &Path, options: &[&str]) -> Result<String> {
-    let file = file.to_string_lossy();
-    let words = [&["--find", "--show"], options, &[&*file]].concat();
+    let mut words: Vec<OsString> = ["--find", "--show"].map(OsString::from).into();
+    words.extend(options.iter().map(OsString::from));
+    words.push(file.into());
     // Two processes may be given the same free device, and one of them then fails: once more.
     let mut tries = 0;
     loop {
@@ -98,20 +104,19 @@ impl Mounted {
         extol: &Path,
         options: &str,
     ) -> Result<Self> {
-        let at = dir.to_string_lossy().into_owned();
-        let mut words = match kind {
-            SubjectKind::Kernel => vec!["-t", "ext4"],
+        let mut words: Vec<&OsStr> = match kind {
+            SubjectKind::Kernel => vec!["-t".as_ref(), "ext4".as_ref()],
             SubjectKind::Fuse2fs => vec![],
-            SubjectKind::Extol | SubjectKind::Before => vec!["mount"],
+            SubjectKind::Extol | SubjectKind::Before => vec!["mount".as_ref()],
         };
         if !options.is_empty() {
-            words.extend(["-o", options]);
+            words.extend([OsStr::new("-o"), options.as_ref()]);
         }
-        words.extend([device, &at]);
+        words.extend([device.as_ref(), dir.as_os_str()]);
         match kind {
             SubjectKind::Kernel => run("mount", &words)?,
             SubjectKind::Fuse2fs => run("fuse2fs", &words)?,
-            SubjectKind::Extol | SubjectKind::Before => run(&extol.to_string_lossy(), &words)?,
+            SubjectKind::Extol | SubjectKind::Before => run(extol, &words)?,
         };
         let mounted = Self { kind, dir: dir.to_owned(), done: false };
         mounted.wait_until_there()?;
@@ -162,12 +167,10 @@ impl Mounted {
     /// Unmounts and waits until everything is on the device.
     pub fn unmount(mut self, extol: &Path, device: &str) -> Result<()> {
         self.done = true;
-        let at = self.dir.to_string_lossy().into_owned();
+        let dir = self.dir.as_os_str();
         match self.kind {
-            SubjectKind::Extol | SubjectKind::Before => {
-                run(&extol.to_string_lossy(), &["umount", &at])?
-            }
-            _ => run("umount", &[&at])?,
+            SubjectKind::Extol | SubjectKind::Before => run(extol, &["umount".as_ref(), dir])?,
+            _ => run("umount", &[dir])?,
         };
         // fuse2fs goes on writing after the unmount returned: the device is free when it can be
         // opened exclusively.
@@ -182,26 +185,23 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.done {
-            let _ = run("umount", &["-l", &self.dir.to_string_lossy()]);
+            let _ = run("umount", &["-l".as_ref(), self.dir.as_os_str()]);
         }
     }
 }
 
 /// The process of this program that has `dir` among its arguments.
 fn serving(program: &str, dir: &Path) -> Option<u32> {
-    let dir = dir.to_str()?.as_bytes();
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+    let dir = dir.as_os_str().as_encoded_bytes();
+    extol_proc::processes().into_iter().find_map(|process| {
+        let line = std::fs::read(process.file("cmdline")).ok()?;
         let mut words = line.split(|b| *b == 0);
         let is_it = words.next()?.ends_with(program.as_bytes()) && words.any(|w| w == dir);
-        is_it.then_some(pid)
+        is_it.then_some(process.0)
     })
 }
 
 /// Something is mounted on the directory.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let want = dir.to_string_lossy();
-    text.lines().any(|l| l.split(' ').nth(4) == Some(want.as_ref()))
+    extol_proc::MountTable::own().is_ok_and(|table| table.top(dir).is_some())
 }

@@ -164,16 +164,11 @@ pub(super) fn own_cpu() -> Duration {
 
 /// Processor time of another process, all threads.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(Duration::from_secs_f64(
-        ticks(&text)? as f64 / rustix::param::clock_ticks_per_second() as f64,
-    ))
-}
-
-/// `utime` and `stime` of a `/proc/PID/stat`. The name, in parentheses, may hold anything.
-fn ticks(text: &str) -> Option<u64> {
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    // utime and stime.
+    let process = extol_proc::Process(pid);
+    let ticks = |field| extol_proc::number::<u64>(&process.stat_field(field)?);
+    let both = ticks(14)? + ticks(15)?;
+    Some(Duration::from_secs_f64(both as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
 /// Transactions that the kernel's journal on a device has committed
@@ -249,8 +244,7 @@ mod tests {
         };
         assert_eq!(DeviceReading::parse(text), Some(want));
         assert_eq!(DeviceReading::parse("1 2"), None);
-        assert_eq!(ticks("7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 23 0 0"), Some(123));
-        assert_eq!(ticks("nonsense"), None);
+        assert!(cpu_of(std::process::id()).is_some() && cpu_of(u32::MAX).is_none());
         let text = "fc stats:\n12 commits\n3 ineligible\n40 numblks\n7us avg_commit_time\n\
             Ineligible reasons:\n\"Xattr\":\t1\n";
         let want = KernelFast { commits: 12, ineligible: 3, blocks: 40 };

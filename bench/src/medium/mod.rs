@@ -136,7 +136,7 @@ pub fn mount_config(medium: &EmulatedMedia<SharedDevice>) -> MountConfig {
     /// A deeper queue than any kernel fills.
     const MOST: usize = 256;
     MountConfig {
-        source: format!("extol-medium-{}", medium.profile().name()),
+        source: format!("extol-medium-{}", medium.profile().name()).into(),
         subtype: "extol-medium".into(),
         read_only: medium.is_read_only(),
         direct_io: true,

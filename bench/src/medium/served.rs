@@ -101,20 +101,14 @@ impl Drop for Loop {
         // The last close writes the cache of the device back, and a program that lists devices may
         // have it open.
         let _ = std::fs::File::open(&self.0).and_then(|device| device.sync_all());
-        let _ = run("losetup", &["-d", &self.0.to_string_lossy()]);
+        let _ = run("losetup", &["-d".as_ref(), self.0.as_os_str()]);
     }
 }
 
 /// Detaches every loop device on `file`; one that is in use goes when its last user does.
 pub fn detach_loops(file: &Path) {
-    for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
-        let backing =
-            std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
-        if Path::new(backing.trim_end_matches('\n')) == file {
-            let _ = run(
-                "losetup",
-                &["-d", &Path::new("/dev").join(entry.file_name()).to_string_lossy()],
-            );
-        }
+    let devices = extol_proc::LoopDevice::all().into_iter();
+    for device in devices.filter(|device| device.backing == file) {
+        let _ = run("losetup", &["-d".as_ref(), device.node.as_os_str()]);
     }
 }

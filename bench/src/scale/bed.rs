@@ -58,8 +58,9 @@ impl Image {
     /// Another one with the same bytes, holes where it has holes or zeros.
     pub fn copy(&self, dir: &Path) -> Result<Self> {
         let copy = Self::new(dir, 0)?;
-        let [from, to] = [self.path(), copy.path()].map(|p| p.to_string_lossy().into_owned());
-        crate::subject::run("cp", &["--sparse=always", &from, &to])?;
+        let [from, to] = [self.path(), copy.path()];
+        let words = ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()];
+        crate::subject::run("cp", &words)?;
         Ok(copy)
     }
 

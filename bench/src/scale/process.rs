@@ -28,10 +28,10 @@ impl Process {
     pub fn jbd2(device: &str) -> Option<Self> {
         let name = Path::new(device).file_name()?.to_str()?;
         let wanted = format!("jbd2/{name}-");
-        std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
-            comm.starts_with(&wanted).then_some(Self::Other(pid))
+        extol_proc::processes().into_iter().find_map(|process| {
+            let name = process.name()?;
+            let is_it = name.as_encoded_bytes().starts_with(wanted.as_bytes());
+            is_it.then_some(Self::Other(process.0))
         })
     }
 
@@ -45,8 +45,8 @@ impl Process {
 
     /// Its memory; `None` if it is gone.
     pub fn memory(self) -> Option<Memory> {
-        let text = std::fs::read_to_string(self.file("status")).ok()?;
-        Some(Memory { resident: kib(&text, "VmRSS:")?, peak: kib(&text, "VmHWM:")? })
+        let status = std::fs::read(self.file("status")).ok()?;
+        Some(Memory { resident: kib(&status, "VmRSS")?, peak: kib(&status, "VmHWM")? })
     }
 
     /// Forgets the peak so far, where that is allowed.
@@ -63,16 +63,16 @@ impl Process {
         }
         let tasks = std::fs::read_dir(self.file("task")).into_iter().flatten().flatten();
         let times = tasks.filter_map(|task| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse::<u64>().ok()
+            let times = extol_proc::read(task.path().join("schedstat"))?;
+            extol_proc::number::<u64>(extol_proc::words(&times).next()?)
         });
         Duration::from_nanos(times.sum())
     }
 }
 
-fn kib(text: &str, key: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(rest.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+fn kib(status: &[u8], key: &str) -> Option<u64> {
+    let value = extol_proc::words(extol_proc::field(status, key)?).next()?;
+    Some(extol_proc::number::<u64>(value)? << 10)
 }
 
 #[cfg(test)]
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn fields_of_status() {
-        let text = "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\n";
+        let text = b"Name:\tx\xff\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\n";
         assert_eq!(
-            (kib(text, "VmRSS:"), kib(text, "VmHWM:"), kib(text, "VmX:")),
+            (kib(text, "VmRSS"), kib(text, "VmHWM"), kib(text, "VmX")),
             (Some(1 << 20), Some(2 << 20), None)
         );
     }

@@ -5,6 +5,7 @@
 //! mountinfo by device number, for a disk image those of the loop devices over it; another Extol
 //! holds a lock.
 
+use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, print, print_json, progress};
+use extol_proc::{DeviceNumber, MountTable};
 
 use crate::args::CheckArgs;
 use crate::volume;
@@ -117,42 +119,23 @@ fn details(report: &Report) -> String {
 fn writable_mount(source: &Path) -> Option<PathBuf> {
     let meta = std::fs::metadata(source).ok()?;
     let devices = if meta.file_type().is_block_device() {
-        vec![number(meta.rdev())]
+        vec![DeviceNumber::of(meta.rdev())]
     } else {
-        loop_devices(meta.dev(), meta.ino())
+        let devices = extol_proc::loop_devices_over(meta.dev(), meta.ino());
+        devices.into_iter().map(|device| device.number).collect()
     };
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    table.lines().find_map(|line| mounted_writable(line, &devices))
+    mounted_writable(&MountTable::own().ok()?, &devices)
 }
 
-fn number(dev: u64) -> String {
-    format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev))
-}
-
-/// Numbers of the loop devices over a file.
-fn loop_devices(dev: u64, ino: u64) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
-    let over = |entry: std::fs::DirEntry| {
-        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        let meta = std::fs::metadata(backing.trim_end()).ok()?;
-        let number = std::fs::read_to_string(entry.path().join("dev")).ok()?;
-        (meta.dev() == dev && meta.ino() == ino).then(|| number.trim().to_owned())
-    };
-    entries.flatten().filter_map(over).collect()
-}
-
-/// The directory of a line of mountinfo, if it is a mount of one of these devices and the file
-/// system is writable.
-fn mounted_writable(line: &str, devices: &[String]) -> Option<PathBuf> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut words = left.split(' ').skip(2);
-    let device = words.next()?;
-    let dir = words.nth(1)?;
-    // Options of the file system itself: a read-only mount of a writable one is still a writable
-    // one.
-    let mut options = right.split(' ').nth(2)?.split(',');
-    (devices.iter().any(|d| d == device) && options.any(|o| o == "rw"))
-        .then(|| dir.replace("\\040", " ").into())
+/// Where one of these devices is mounted, if the file system is writable.
+fn mounted_writable(table: &MountTable, devices: &[DeviceNumber]) -> Option<PathBuf> {
+    // The options of the file system itself: a read-only mount of a writable one is still a
+    // writable one.
+    let is_writable = |options: &[OsString]| options.iter().any(|option| option == "rw");
+    let mut mounts = table.iter();
+    let mount = mounts
+        .find(|mount| devices.contains(&mount.device) && is_writable(&mount.volume_options))?;
+    Some(mount.dir.clone())
 }
 
 #[cfg(test)]
@@ -163,11 +146,13 @@ mod tests {
     fn mounts_are_told_apart() {
         let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 \
                     rw,errors=continue";
-        let devices = ["98:0".to_owned()];
-        assert_eq!(mounted_writable(line, &devices), Some(PathBuf::from("/mnt/my disk")));
-        assert_eq!(mounted_writable(line, &["98:1".to_owned()]), None);
-        assert_eq!(mounted_writable(&line.replace(" rw,errors", " ro,errors"), &devices), None);
-        assert_eq!(mounted_writable("nonsense", &devices), None);
+        let found =
+            |line: &str, number| mounted_writable(&MountTable::parse(line.as_bytes()), &[number]);
+        let number = |major, minor| DeviceNumber { major, minor };
+        assert_eq!(found(line, number(98, 0)), Some(PathBuf::from("/mnt/my disk")));
+        assert_eq!(found(line, number(98, 1)), None);
+        assert_eq!(found(&line.replace(" rw,errors", " ro,errors"), number(98, 0)), None);
+        assert_eq!(found("nonsense", number(98, 0)), None);
     }
 
     #[test]

@@ -29,6 +29,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
 use extol_cli_common::{Failure, Result};
+use extol_proc::Process;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 
@@ -90,11 +91,10 @@ fn is_exhausted(error: &std::io::Error) -> bool {
 /// The name on which a process listens, this one or another.
 fn name_of(pid: Option<Pid>) -> Option<String> {
     let dir = pid.map_or_else(|| "self".to_owned(), |pid| pid.as_raw_nonzero().to_string());
-    let line = std::fs::read_to_string(format!("/proc/{dir}/stat")).ok()?;
-    // The second field is the program's name in brackets, and may hold anything.
-    let (number, _) = line.split_once(' ')?;
-    let (_, fields) = line.rsplit_once(") ")?;
-    let start = fields.split(' ').nth(19)?;
+    let line = extol_proc::read(format!("/proc/{dir}/stat"))?;
+    // (As `/proc` counts, also for this process.)
+    let number = extol_proc::number(extol_proc::words(&line).next()?)?;
+    let start = Process(number).start_time()?;
     Some(format!("extol/{number}/{start}"))
 }
 

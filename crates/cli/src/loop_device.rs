@@ -6,7 +6,9 @@
 //! detaches it on its last close, as it does for mount(8): nothing is left behind, however the
 //! daemon ends.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -29,7 +31,7 @@ impl LoopDevice {
         let mut losetup = losetup();
         losetup.args(["--find", "--show", "--nooverlap"]).args(read_only.then_some("--read-only"));
         let said = run(losetup.arg("--").arg(image), image)?;
-        let path = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+        let path = PathBuf::from(OsStr::from_bytes(said.stdout.trim_ascii()));
         let open = File::open(&path);
         // Also where it cannot be opened: then the kernel detaches it at once.
         run(self::losetup().arg("--detach").arg(&path), &path)?;

@@ -90,7 +90,7 @@ fn parse_flags<'w>(
                     })?;
                 return match flag {
                     b'o' => {
-                        request.options.push(value.to_string_lossy().into_owned());
+                        request.options.push(value.to_owned());
                         Ok(())
                     }
                     b'N' => Err(Failure::usage("mount namespaces (-N) are not supported")),
@@ -106,12 +106,13 @@ fn parse_flags<'w>(
 }
 
 /// Removes the words that `mount.fuse3` appends to a list.
-fn remove_fuse3_suffix(list: &mut String) {
-    for word in ["suid", "dev"] {
-        if let Some(rest) = list.strip_suffix(word)
-            && (rest.is_empty() || rest.ends_with(','))
+fn remove_fuse3_suffix(list: &mut OsString) {
+    for word in [&b"suid"[..], b"dev"] {
+        if let Some(rest) = list.as_bytes().strip_suffix(word)
+            && (rest.is_empty() || rest.ends_with(b","))
         {
-            *list = rest.trim_end_matches(',').to_owned();
+            let end = rest.iter().rposition(|byte| *byte != b',').map_or(0, |last| last + 1);
+            *list = OsStr::from_bytes(rest.get(..end).unwrap_or_default()).to_owned();
         }
     }
 }
@@ -139,10 +140,7 @@ mod tests {
         let request =
             parse(&words("mount.extol /dev/sdb1 /mnt -sv -o rw,noatime -t fuse.extol -ocommit=3"))
                 .unwrap();
-        assert_eq!(
-            (request.source.to_str(), request.dir.to_str()),
-            (Some("/dev/sdb1"), Some("/mnt"))
-        );
+        assert_eq!((request.source, request.dir), ("/dev/sdb1".into(), "/mnt".into()));
         assert!(request.sloppy && request.verbose && !request.fake && !request.foreground);
         assert_eq!(request.options, ["rw,noatime", "commit=3"]);
         assert!(parse(&words("mount.extol /dev/sdb1 /mnt -f -n")).unwrap().fake);

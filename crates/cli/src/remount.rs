@@ -6,10 +6,12 @@
 //! the kernel's flags are put back, so a refusal changes nothing. (While they differ, the daemon
 //! answers EROFS.)
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
+use extol_proc::Mount;
 
 use crate::args::RemountArgs;
 use crate::mount_table::mount_entry;
@@ -48,7 +50,7 @@ struct Changes {
 /// Changes the options of the mount on `dir`.
 pub fn remount(
     dir: &Path,
-    lists: &[String],
+    lists: &[OsString],
     sloppy: bool,
     fake: bool,
     verbose: bool,
@@ -56,9 +58,9 @@ pub fn remount(
     let mounted = MountedVolume::of(dir)?;
     let root: PathBuf = mounted.root.clone();
     let entry = mount_entry(&root)
-        .filter(|entry| entry.kind.starts_with("fuse"))
+        .filter(Mount::is_fuse)
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
-    let before = config_of(&entry.options);
+    let before = config_of(entry.options.iter().chain(&entry.volume_options));
     let changes = changes(&before, &entry.source, lists, sloppy)?;
     if fake {
         return Ok(());
@@ -106,11 +108,13 @@ pub fn remount(
 }
 
 /// The kernel's side of a mount, from the words of mountinfo.
-fn config_of(words: &[String]) -> MountConfig {
+fn config_of<'a>(words: impl Iterator<Item = &'a OsString>) -> MountConfig {
+    // (Extol's mounts have no other words.)
+    let words: Vec<_> = words.filter_map(|word| options::text_of(word)).collect();
     let mut config = MountConfig { flags: MountFlags::empty(), ..MountConfig::default() };
     // What the kernel shows of a mount with strictatime is no word about access times. A remount
     // that names another flag of them makes it relatime unless it names this one, too.
-    if !words.iter().any(|word| word == "relatime" || word == "noatime") {
+    if !words.iter().any(|word| matches!(*word, "relatime" | "noatime")) {
         config.flags |= MountFlags::STRICTATIME;
     }
     for word in words {
@@ -124,16 +128,22 @@ fn config_of(words: &[String]) -> MountConfig {
 }
 
 /// Changes to a mount of `source` that is as `before` says.
-fn changes(before: &MountConfig, source: &str, lists: &[String], sloppy: bool) -> Result<Changes> {
+fn changes(
+    before: &MountConfig,
+    source: &OsStr,
+    lists: &[OsString],
+    sloppy: bool,
+) -> Result<Changes> {
     let mut changes = Changes { config: before.clone(), words: Vec::new() };
-    for word in lists.iter().flat_map(|list| options::words(list)) {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word.as_str(), None),
+    for word in lists.iter().flat_map(options::words) {
+        let Some(word) = options::text_of(&word).map(str::to_owned) else {
+            // (A journal's path cannot change.)
+            return Err(options::unknown(&word));
         };
+        let (name, value) = options::parts(&word);
         let fixed = match name {
             // mount(8) passes it on from fstab.
-            "loop" => !source.starts_with("/dev/loop"),
+            "loop" => !source.as_encoded_bytes().starts_with(b"/dev/loop"),
             "allow_other" => !before.allow_other,
             "noallow_other" => before.allow_other,
             "untrusted" | "max_threads" | "writeback_cache" | "nowriteback_cache" | "io_uring"
@@ -164,7 +174,7 @@ fn changes(before: &MountConfig, source: &str, lists: &[String], sloppy: bool) -
             }
             changes.words.push(word);
         } else if !kernel && !sloppy {
-            return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
+            return Err(options::unknown(word.as_ref()));
         }
     }
     Ok(changes)
@@ -175,11 +185,11 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> MountConfig {
-        config_of(&text.split(',').map(str::to_owned).collect::<Vec<_>>())
+        config_of(text.split(',').map(OsString::from).collect::<Vec<_>>().iter())
     }
 
     fn ask(text: &str, list: &str) -> Result<Changes> {
-        changes(&shown(text), "/disk.img", &[list.to_owned()], false)
+        changes(&shown(text), "/disk.img".as_ref(), &[list.into()], false)
     }
 
     #[test]
@@ -223,10 +233,11 @@ mod tests {
     /// A mount over a loop device stays one, and another does not become one.
     #[test]
     fn a_loop_device_comes_with_a_mount_only() {
-        let list = ["loop,commit=9".to_owned()];
-        let taken = changes(&shown("rw,relatime"), "/dev/loop0", &list, false).unwrap();
+        let list = ["loop,commit=9".into()];
+        let taken = changes(&shown("rw,relatime"), "/dev/loop0".as_ref(), &list, false).unwrap();
         assert_eq!(taken.words, ["commit=9"]);
-        let refused = changes(&shown("rw,relatime"), "/disk.img", &list, false).unwrap_err();
+        let refused =
+            changes(&shown("rw,relatime"), "/disk.img".as_ref(), &list, false).unwrap_err();
         assert_eq!(refused.line, "loop cannot be changed by a remount: unmount and mount again");
     }
 
@@ -237,6 +248,8 @@ mod tests {
         {
             assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
         }
-        assert!(changes(&shown("rw"), "/disk.img", &["frob,commit=3".to_owned()], true).is_ok());
+        assert!(
+            changes(&shown("rw"), "/disk.img".as_ref(), &["frob,commit=3".into()], true).is_ok()
+        );
     }
 }

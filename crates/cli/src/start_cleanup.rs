@@ -52,9 +52,8 @@ impl MountTarget {
     }
 
     fn is_mounted(&self) -> bool {
-        let source = self.source.to_string_lossy();
-        let top = mounts_on(&self.dir).pop().filter(|top| top.kind.starts_with("fuse"));
-        top.is_some_and(|top| top.source == source && !self.before.contains(&top.id))
+        let top = mounts_on(&self.dir).pop().filter(extol_proc::Mount::is_fuse);
+        top.is_some_and(|top| top.source == *self.source && !self.before.contains(&top.id))
     }
 
     /// Unmounts at the end of the daemon that served the mount. The kernel may have a request

@@ -65,13 +65,14 @@ pub fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
 fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     // The path to the mount of a dead daemon cannot be resolved.
     let dir = &dir.canonicalize().or_else(|_| std::path::absolute(dir)).map_err(Failure::new)?;
-    let kind = mount_entry(dir).map(|entry| entry.kind);
-    match kind.as_deref() {
-        Some(kind) if kind.starts_with("fuse") => {}
-        Some(kind) => {
+    let mount = mount_entry(dir);
+    match &mount {
+        Some(mount) if mount.is_fuse() => {}
+        Some(mount) => {
             return Err(Failure::new(format_args!(
-                "{} is mounted as {kind}: use umount",
-                dir.display()
+                "{} is mounted as {}: use umount",
+                dir.display(),
+                mount.kind.display()
             )));
         }
         None => return Err(Failure::new(format_args!("{} is not a mount point", dir.display()))),
@@ -81,7 +82,7 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
         MountError::Busy { .. } => Failure::new(format_args!("{error} (or use -l)")),
         error => error.into(),
     })?;
-    if lazy || kind.is_none_or(|kind| !kind.ends_with(".extol")) {
+    if lazy || mount.is_none_or(|mount| !mount.is_extol()) {
         return Ok(());
     }
     let (daemon, report) = match daemon {

@@ -1,5 +1,6 @@
 //! The properties of a mount that the kernel sees, and the mount options that choose them.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,7 +57,7 @@ pub struct BlockMount {
 #[derive(Clone, Debug)]
 pub struct MountConfig {
     /// What `/proc/mounts` shows as the source.
-    pub source: String,
+    pub source: OsString,
     /// The mount's type is `fuse.` and this.
     pub subtype: String,
     /// Mount as `fuseblk`, where the kernel and the process's rights allow it.
@@ -257,7 +258,7 @@ mod tests {
             config.kernel_flags(),
             MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV
         );
-        assert_eq!((config.source.as_str(), config.io_uring), ("a,b", Some(true)));
+        assert_eq!((config.source.to_owned(), config.io_uring), ("a,b".into(), Some(true)));
         assert!(config.accept("noio_uring") && config.io_uring == Some(false));
     }
 

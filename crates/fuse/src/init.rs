@@ -44,8 +44,8 @@ impl Agreed {
 /// Most bytes of data in one request: what the kernel's limit allows, at most [`MAX_DATA`].
 pub(crate) fn max_data() -> u32 {
     static MAX: LazyLock<u32> = LazyLock::new(|| {
-        let limit = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").ok();
-        let pages = limit.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(256);
+        let limit = extol_proc::read_number::<u32>("/proc/sys/fs/fuse/max_pages_limit");
+        let pages = limit.unwrap_or(256);
         pages.clamp(32, 65535).saturating_mul(page_size()).min(MAX_DATA)
     });
     *MAX

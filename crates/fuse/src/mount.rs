@@ -6,11 +6,12 @@
 //! in `_FUSE_COMMFD`. The socket is the helper's standard input, because safe Rust lets a child
 //! inherit no other descriptor.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -227,16 +228,22 @@ fn attach_directly(
 }
 
 fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountError> {
-    // The helper splits at commas.
-    let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
-    let mut options = vec![
-        format!("fsname={}", escape(&config.source)),
-        format!("subtype={}", escape(&config.subtype)),
-        if config.read_only { "ro" } else { "rw" }.to_owned(),
+    let mut options = if config.read_only { "ro" } else { "rw" }.to_owned();
+    let further = [
+        config.default_permissions.then_some("default_permissions"),
+        config.allow_other.then_some("allow_other"),
     ];
-    options.extend(config.default_permissions.then(|| "default_permissions".to_owned()));
-    options.extend(config.allow_other.then(|| "allow_other".to_owned()));
-    options.extend(config.flag_options().map(str::to_owned));
+    for word in further.into_iter().flatten().chain(config.flag_options()) {
+        options.push(',');
+        options.push_str(word);
+    }
+    let mut options = OsString::from(options);
+    for (name, value) in
+        [(",fsname=", &config.source), (",subtype=", &config.subtype.as_str().into())]
+    {
+        options.push(name);
+        options.push(escape(value));
+    }
 
     let (ours, theirs) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
@@ -247,7 +254,7 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
     .map_err(io::Error::from)?;
     let mut child = helper_command()?
         .arg("-o")
-        .arg(options.join(","))
+        .arg(options)
         .arg("--")
         .arg(dir)
         .env("_FUSE_COMMFD", "0")
@@ -261,10 +268,11 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         })?;
     let device = receive(&ours);
     drop(ours);
-    let mut said = String::new();
+    let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
-        let _ = stderr.take(4096).read_to_string(&mut said);
+        let _ = stderr.take(4096).read_to_end(&mut said);
     }
+    let said = String::from_utf8_lossy(&said);
     let status = child.wait()?;
     if status.success() && !matches!(device, Ok(Some(_))) {
         // The mount stands, and nothing would ever answer.
@@ -283,6 +291,15 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         }
         Err(error) => Err(MountError::Io(error)),
     }
+}
+
+/// A value in a list of the helper, which splits at commas.
+fn escape(value: &OsStr) -> OsString {
+    let escaped = value.as_bytes().iter().flat_map(|byte| {
+        let escape = matches!(byte, b'\\' | b',').then_some(b'\\');
+        escape.into_iter().chain([*byte])
+    });
+    OsString::from_vec(escaped.collect())
 }
 
 /// The descriptor that the helper sends; `None` if it hangs up.

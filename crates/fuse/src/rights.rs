@@ -159,28 +159,26 @@ impl Caller {
             return None;
         }
         let dir = PathBuf::from(format!("/proc/{}", request.pid));
-        let status = fs::read_to_string(dir.join("status")).ok()?;
+        let status = fs::read(dir.join("status")).ok()?;
         let mut caller = Self::parse(&status, request.uid, request.gid)?;
         caller.place = owner.place_of(request.pid);
         Some(caller)
     }
 
-    fn parse(status: &str, uid: u32, gid: u32) -> Option<Self> {
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(str::trim)
-        };
+    fn parse(status: &[u8], uid: u32, gid: u32) -> Option<Self> {
+        let field = |name| extol_proc::field(status, name);
+        let numbers = |name| field(name).map(extol_proc::words);
         // Ids are real, effective, saved, and those for files; a thread of the kernel has no memory
         // of its own.
-        let for_files = |name: &str| field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+        let for_files = |name| extol_proc::number::<u32>(numbers(name)?.nth(3)?);
         let (its_uid, its_gid) = (for_files("Uid")?, for_files("Gid")?);
         let agrees = |told, is| told == is || told == NOT_TOLD;
         if !agrees(uid, its_uid) || !agrees(gid, its_gid) || field("VmSize").is_none() {
             return None;
         }
-        let effective = u64::from_str_radix(field("CapEff")?, 16).ok()?;
-        let groups =
-            field("Groups")?.split_whitespace().map_while(|group| group.parse().ok()).collect();
+        let digits = std::str::from_utf8(field("CapEff")?).ok()?;
+        let effective = u64::from_str_radix(digits, 16).ok()?;
+        let groups = numbers("Groups")?.map_while(extol_proc::number).collect();
         Some(Self { uid: its_uid, effective, groups, place: Place::Unknown })
     }
 
@@ -216,7 +214,8 @@ impl Caller {
 /// of requests.
 fn proc_is_ours() -> bool {
     let shown = fs::read_link("/proc/self").ok();
-    shown.and_then(|link| link.to_str()?.parse::<u32>().ok()) == Some(std::process::id())
+    shown.and_then(|link| extol_proc::number::<u32>(link.as_os_str().as_encoded_bytes()))
+        == Some(std::process::id())
 }
 
 fn namespace(process: &Path) -> io::Result<Namespace> {
@@ -228,7 +227,7 @@ fn namespace(process: &Path) -> io::Result<Namespace> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n\
+    const STATUS: &[u8] = b"Name:\tx\xff\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n\
         VmSize:\t 100 kB\n\
         CapEff:\t0000000000200010\n";
 
@@ -247,12 +246,12 @@ mod tests {
     #[test]
     fn a_service_that_acts_for_others_is_not_known() {
         assert!(Caller::parse(STATUS, 0, 8).is_none() && Caller::parse(STATUS, 4, 0).is_none());
-        let kernel = STATUS.replace("VmSize:\t 100 kB\n", "");
-        assert!(Caller::parse(&kernel, 4, 8).is_none());
+        let kernel = STATUS.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"Vm"));
+        assert!(Caller::parse(&kernel.collect::<Vec<_>>().join(&b'\n'), 4, 8).is_none());
         assert_eq!(Caller::parse(STATUS, NOT_TOLD, NOT_TOLD).unwrap().uid, 4);
         assert!(
-            Caller::parse("", 0, 0).is_none()
-                && Caller::parse("Uid:\nGid:\nVmSize:\n", 0, 0).is_none()
+            Caller::parse(b"", 0, 0).is_none()
+                && Caller::parse(b"Uid:\nGid:\nVmSize:\n", 0, 0).is_none()
         );
     }
 

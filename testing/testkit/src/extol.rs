@@ -155,10 +155,9 @@ impl ExtolMount {
     #[must_use]
     pub fn rss_kib(&self) -> u64 {
         let pid = self.pid().expect("a live daemon");
-        let status =
-            std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status of the daemon");
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("VmRSS");
-        line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of KiB")
+        let status = std::fs::read(format!("/proc/{pid}/status")).expect("status of the daemon");
+        let value = extol_proc::field(&status, "VmRSS").expect("VmRSS");
+        extol_proc::words(value).next().and_then(extol_proc::number).expect("a number of KiB")
     }
 
     /// Ends the daemon as a crash does, with SIGKILL, and takes the dead mount away.
@@ -269,7 +268,8 @@ impl Drop for ExtolMount {
 fn threads_of(pid: rustix::process::Pid) -> String {
     let dir = format!("/proc/{}/task", pid.as_raw_nonzero());
     let Ok(tasks) = std::fs::read_dir(dir) else { return String::new() };
-    let read = |p: PathBuf| std::fs::read_to_string(p).unwrap_or_default().trim().to_owned();
+    let read =
+        |p: PathBuf| String::from_utf8_lossy(&extol_proc::read(p).unwrap_or_default()).into_owned();
     tasks
         .flatten()
         .map(|t| {

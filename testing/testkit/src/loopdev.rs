@@ -1,7 +1,9 @@
 //! Loop devices.
 
 use crate::{run_ok, tool};
+use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,7 +110,7 @@ fn backing(device: &Path) -> String {
 /// Path of the file below a loop device, as the kernel names it.
 pub(crate) fn backing_path(device: &Path) -> Option<PathBuf> {
     let path = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
-    Some(PathBuf::from(std::fs::read_to_string(path).ok()?.trim_end()))
+    Some(OsString::from_vec(extol_proc::read(path)?).into())
 }
 
 /// Detaches a loop device if it is ours. While it is open here it stays what it is.

@@ -1,47 +1,14 @@
 //! Mounts by Linux and by fuse2fs, and what `/proc/self/mountinfo` says about mounts.
 
 use crate::{Image, LoopDevice, run, tool};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use extol_proc::MountTable;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// One line of mountinfo: where, and which type.
-fn mount_table() -> Vec<(PathBuf, String)> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let parse = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let dir = PathBuf::from(OsString::from_vec(unescape(left.split(' ').nth(4)?)));
-        Some((dir, right.split(' ').next()?.to_owned()))
-    };
-    text.lines().filter_map(parse).collect()
-}
-
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
-fn unescape(word: &str) -> Vec<u8> {
-    let bytes = word.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let octal = bytes.get(i + 1..i + 4).and_then(|d| std::str::from_utf8(d).ok());
-        match octal.and_then(|d| u8::from_str_radix(d, 8).ok()) {
-            Some(byte) if bytes[i] == b'\\' => {
-                out.push(byte);
-                i += 4;
-            }
-            _ => {
-                out.push(bytes[i]);
-                i += 1;
-            }
-        }
-    }
-    out
-}
-
 /// Everything mounted at or below a directory, in the order of mounting.
 pub(crate) fn mounts_below(dir: &Path) -> Vec<PathBuf> {
-    mount_table().into_iter().map(|(path, _)| path).filter(|p| p.starts_with(dir)).collect()
+    let table = MountTable::own().unwrap_or_default();
+    table.iter().map(|mount| mount.dir.clone()).filter(|path| path.starts_with(dir)).collect()
 }
 
 /// Type of the file system mounted last on exactly this directory.
@@ -53,7 +20,8 @@ pub fn mounted_type(dir: &Path) -> Option<String> {
         (Some(parent), Some(name)) => parent.join(name),
         _ => dir.to_owned(),
     };
-    mount_table().into_iter().rev().find(|(path, _)| *path == dir).map(|(_, kind)| kind)
+    let kind = MountTable::own().ok()?.top(&dir)?.kind.clone();
+    Some(kind.into_string().expect("a type that is text"))
 }
 
 /// Unmounts a directory, waiting up to ten seconds while it is busy.
@@ -259,12 +227,6 @@ impl Drop for Fuse2fsMount {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn octal_escapes_of_mountinfo() {
-        assert_eq!(unescape("/mnt/a\\040b\\134c"), b"/mnt/a b\\c");
-        assert_eq!(unescape("/plain\\x"), b"/plain\\x");
-    }
 
     #[test]
     fn the_root_is_mounted_and_a_fresh_directory_is_not() {

@@ -1,6 +1,7 @@
 //! The `extol` command that was built with the test.
 
 use crate::{Finished, run, run_ok};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -33,7 +34,7 @@ pub fn extol() -> Command {
 
 /// Runs it with these arguments, and kills it after a minute.
 #[must_use]
-pub fn run_extol(args: &[&str]) -> Finished {
+pub fn run_extol(args: &[impl AsRef<OsStr>]) -> Finished {
     run(extol().args(args), LIMIT)
 }
 
@@ -42,7 +43,7 @@ pub fn run_extol(args: &[&str]) -> Finished {
 /// # Panics
 /// If it fails.
 #[track_caller]
-pub fn extol_ok(args: &[&str]) -> String {
+pub fn extol_ok(args: &[impl AsRef<OsStr>]) -> String {
     run_ok(extol().args(args))
 }
 

@@ -7,6 +7,7 @@
 
 use crate::loopdev::{backing_path, detach_if};
 use crate::{mount, tool};
+use extol_proc::Process;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -46,7 +47,7 @@ impl Scratch {
         std::fs::create_dir_all(base).expect("scratch base directory");
         swept.call_once(|| sweep(base));
         let me = std::process::id();
-        let start = start_time(me).unwrap_or(0);
+        let start = Process(me).start_time().unwrap_or(0);
         let path = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{me}-{start}-"))
             .tempdir_in(base)
@@ -95,7 +96,7 @@ fn sweep(base: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some((pid, start)) = name.to_str().and_then(parse_name) else { continue };
-        if start_time(pid) != Some(start) {
+        if Process(pid).start_time() != Some(start) {
             clear(&entry.path());
         }
     }
@@ -106,31 +107,15 @@ fn parse_name(name: &str) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Field 22 of `/proc/PID/stat`: when the process started, in clock ticks since boot.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the name, may hold spaces; it ends at the last bracket.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
 /// Unmounts, detaches and removes everything below a directory, and the directory.
 fn clear(path: &Path) {
     for mounted in mount::mounts_below(path).into_iter().rev() {
         let _ = tool("umount").arg("-l").arg(&mounted).output();
     }
-    if let Ok(list) =
-        tool("losetup").args(["--list", "--noheadings", "--output", "NAME,BACK-FILE"]).output()
-    {
-        for line in String::from_utf8_lossy(&list.stdout).lines() {
-            let mut words = line.split_whitespace();
-            if let (Some(device), Some(file)) = (words.next(), words.next())
-                && Path::new(file).starts_with(path)
-            {
-                // The number may belong to another test by now.
-                let device = Path::new(device);
-                detach_if(device, || backing_path(device).is_some_and(|f| f.starts_with(path)));
-            }
-        }
+    for device in extol_proc::loops_below(path) {
+        // The number may belong to another test by now.
+        let node = &device.node;
+        detach_if(node, || backing_path(node).is_some_and(|file| file.starts_with(path)));
     }
     let _ = std::fs::remove_dir_all(path);
 }
@@ -143,7 +128,7 @@ mod tests {
     fn a_dead_process_is_swept_and_a_living_one_is_not() {
         let base = Scratch::new();
         let me = std::process::id();
-        let alive = base.dir(&format!("{PREFIX}{me}-{}-x", start_time(me).unwrap()));
+        let alive = base.dir(&format!("{PREFIX}{me}-{}-x", Process(me).start_time().unwrap()));
         let reused = base.dir(&format!("{PREFIX}{me}-1-x"));
         let dead = base.dir(&format!("{PREFIX}4194999-77-x"));
         let other = base.dir("something-else");

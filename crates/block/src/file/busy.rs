@@ -22,12 +22,13 @@
 //!
 //! Loop devices that permissions hide (those of other users) are looked up in the mount table.
 
-use super::holder::{self, unescape};
+use super::holder::{self, MountedAt};
+use extol_proc::{DeviceNumber, LoopDevice, Process};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long to wait for a volume that is in use. Requests of a killed process take milliseconds, on
@@ -93,7 +94,7 @@ pub(super) fn claim_more(
 ) -> Result<Vec<File>, String> {
     let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
     // (This process has it mounted, too: the mount table does not show which mount is the other's.)
-    let raise = |file| lock_beside(file, false, || None).map(|_| ());
+    let raise = |file| lock_beside(file, false, |_| None).map(|_| ());
     let mut more = locked.iter().try_for_each(raise).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
         more = claim_loop_devices(file);
@@ -107,58 +108,57 @@ pub(super) fn claim_more(
 
 /// Takes the advisory lock on a disk image. False if its file system has none.
 fn lock(file: &File, read_only: bool) -> Result<bool, String> {
-    lock_beside(file, read_only, || holder::mounted_by_living(file))
+    lock_beside(file, read_only, holder::mounted_by_living)
 }
 
-/// As [`lock`]; `holder` returns where a living Extol has the file mounted.
+/// As [`lock`]; `mount` returns where a living Extol has the file mounted.
 fn lock_beside(
     file: &File,
     read_only: bool,
-    holder: impl Fn() -> Option<String>,
+    mount: impl Fn(&Metadata) -> Option<MountedAt>,
 ) -> Result<bool, String> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
+    let meta = file.metadata().map_err(|error| error.to_string())?;
     let attempt = || super::transfer::retry(|| rustix::fs::flock(file, operation));
-    let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && holder().is_none();
-    locked(patiently(attempt, stays), read_only, holder)
-}
-
-/// Evaluates the result of flock(2). `holder` returns where a living Extol has the file mounted.
-fn locked(
-    result: Result<(), Errno>,
-    read_only: bool,
-    holder: impl FnOnce() -> Option<String>,
-) -> Result<bool, String> {
-    match result {
+    let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && mount(&meta).is_none();
+    match patiently(attempt, stays) {
         Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Err(match holder() {
-            Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
-            None if read_only => {
-                "is open for writing in another process: unmount it there first".into()
-            }
-            None => "is open in another process: unmount it there first, or open it read-only if \
-                     that one only reads"
-                .into(),
+        Err(Errno::WOULDBLOCK) => Err(match mount(&meta) {
+            Some(at) => at.sentence(),
+            None => locked_by(&holder::living_holders(&meta), read_only),
         }),
         // A file system without locks.
         Err(_) => Ok(false),
     }
 }
 
+/// What keeps the lock, as the end of a sentence that begins with the volume.
+fn locked_by(holders: &[Process], read_only: bool) -> String {
+    let process = holder::named(holders);
+    if read_only {
+        format!("is open for writing in another process{process}: unmount it there first")
+    } else {
+        format!(
+            "is open in another process{process}: unmount it there first, or open it read-only \
+             if that one only reads"
+        )
+    }
+}
+
 /// For a whole loop device: locks its backing file against an Extol on that file.
 fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<File>, String> {
     let Ok(meta) = device.metadata() else { return Ok(None) };
-    let sysfs = PathBuf::from(format!("/sys/dev/block/{}/loop", device_number(meta.rdev())));
-    let offset = std::fs::read_to_string(sysfs.join("offset")).unwrap_or_default();
-    let Some(path) = backing_file(&sysfs) else { return Ok(None) };
-    if offset.trim() != "0" {
+    let Some(loop_device) = LoopDevice::of(DeviceNumber::of(meta.rdev())) else { return Ok(None) };
+    if loop_device.offset != 0 {
         // Several volumes may lie in one file.
         return Ok(None);
     }
-    let Ok(backing) = File::open(&path) else { return Ok(None) };
+    let path = &loop_device.backing;
+    let Ok(backing) = File::open(path) else { return Ok(None) };
     lock(&backing, read_only)
         .map_err(|why| format!("its backing file {} {why}", path.display()))?;
     Ok(Some(backing))
@@ -167,28 +167,17 @@ fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<File>, St
 /// Claims all loop devices over this file; fails if one is in use.
 fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
     let mut claims = Vec::new();
-    let (Ok(meta), Ok(devices)) = (file.metadata(), std::fs::read_dir("/sys/block")) else {
-        return Ok(claims);
-    };
-    for entry in devices.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|n| n.starts_with("loop")) else { continue };
-        let Some(backing) = backing_file(&entry.path().join("loop")) else { continue };
-        let same = std::fs::metadata(backing)
-            .is_ok_and(|b| b.dev() == meta.dev() && b.ino() == meta.ino());
-        if !same {
-            continue;
-        }
-        let node = Path::new("/dev").join(name);
-        match hold_exclusively(&node) {
+    let Ok(meta) = file.metadata() else { return Ok(claims) };
+    for device in extol_proc::loop_devices_over(meta.dev(), meta.ino()) {
+        let node = device.node.as_path();
+        match hold_exclusively(node) {
             Ok(claimed) => claims.push(claimed),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(format!("backs {}, which {}", node.display(), device_holder(&node)));
+                return Err(format!("backs {}, which {}", node.display(), device_holder(node)));
             }
             Err(_) => {
-                if let Some(dir) = numbers_below(&entry.path()).iter().find_map(|n| mount_point(n))
-                {
-                    return Err(format!("backs {}, which {}", node.display(), mounted_at(&dir)));
+                if let Some(at) = holder::kernel_mount(&numbers_below(&device.sysfs)) {
+                    return Err(format!("backs {}, which {}", node.display(), at.sentence()));
                 }
             }
         }
@@ -198,24 +187,27 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
 
 /// True if the kernel refuses writes to this block device. (Opening it for writing succeeds.)
 pub(super) fn is_write_protected(device: &File) -> bool {
-    let number = device.metadata().map(|meta| device_number(meta.rdev()));
-    number.is_ok_and(|n| {
-        std::fs::read_to_string(format!("/sys/dev/block/{n}/ro"))
-            .is_ok_and(|text| text.trim() == "1")
-    })
+    let number = device.metadata().map(|meta| DeviceNumber::of(meta.rdev()));
+    number.is_ok_and(|n| extol_proc::read_number(format!("/sys/dev/block/{n}/ro")) == Some(1))
 }
 
 /// Names what holds a block device, as the end of a sentence that begins with its path.
 pub(super) fn device_holder(path: &Path) -> String {
-    match mounted_device(path) {
-        Some(dir) => mounted_at(&dir),
-        None => match std::fs::metadata(path).ok().and_then(|meta| holder::mount_of(&meta)) {
-            Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
-            None => "is in use by another process or by the kernel: \
-                 stop that one first, or open it read-only"
-                .into(),
-        },
+    let Ok(meta) = std::fs::metadata(path) else { return "is in use".into() };
+    let mounted = mounted_device(path).or_else(|| holder::mount_of(&meta));
+    if let Some(at) = mounted {
+        return at.sentence();
     }
+    let users = extol_proc::device_users(DeviceNumber::of(meta.rdev())).users;
+    let users: Vec<_> = users.into_iter().map(|user| user.process).collect();
+    if let Some(at) = holder::mount_elsewhere(&meta, &users) {
+        return at.sentence();
+    }
+    let process = holder::named(&users);
+    format!(
+        "is in use by another process{process} or by the kernel: stop that one first, or open it \
+         read-only"
+    )
 }
 
 /// True if the kernel has a block device mounted.
@@ -224,43 +216,16 @@ fn is_mounted(path: &Path) -> bool {
 }
 
 /// Where a block device, or a partition of it, is mounted.
-fn mounted_device(path: &Path) -> Option<String> {
-    let meta = std::fs::metadata(path).ok()?;
-    let sysfs = PathBuf::from(format!("/sys/dev/block/{}", device_number(meta.rdev())));
-    numbers_below(&sysfs).iter().find_map(|n| mount_point(n))
+fn mounted_device(path: &Path) -> Option<MountedAt> {
+    let number = DeviceNumber::of(std::fs::metadata(path).ok()?.rdev());
+    holder::kernel_mount(&numbers_below(Path::new(&format!("/sys/dev/block/{number}"))))
 }
 
-fn mounted_at(dir: &str) -> String {
-    format!("is mounted at {dir}: unmount it first (umount {dir}), or open it read-only")
-}
-
-/// `major:minor` of a device in sysfs and of its partitions.
-fn numbers_below(sysfs: &Path) -> Vec<String> {
-    let number =
-        |dir: &Path| std::fs::read_to_string(dir.join("dev")).ok().map(|s| s.trim().to_owned());
+/// The numbers of a device in sysfs and of its partitions.
+fn numbers_below(sysfs: &Path) -> Vec<DeviceNumber> {
+    let number = |dir: &Path| DeviceNumber::parse(&extol_proc::read(dir.join("dev"))?);
     let parts = std::fs::read_dir(sysfs).into_iter().flatten().flatten().map(|e| e.path());
     number(sysfs).into_iter().chain(parts.filter_map(|dir| number(&dir))).collect()
-}
-
-fn device_number(rdev: u64) -> String {
-    format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev))
-}
-
-/// The file under a loop device, given its `loop` folder in sysfs.
-fn backing_file(sysfs: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(sysfs.join("backing_file")).ok()?;
-    Some(PathBuf::from(text.trim_end_matches('\n')))
-}
-
-/// Where a device is mounted, by the mount table of this process.
-fn mount_point(number: &str) -> Option<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        // id, parent, major:minor, root, mount point
-        let (device, dir) = (fields.nth(2)?, fields.nth(1)?);
-        (device == number).then(|| unescape(dir))
-    })
 }
 
 #[cfg(test)]
@@ -268,20 +233,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_without_locks_differs_from_a_file_in_use() {
-        for none in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
-            assert_eq!(locked(Err(none), false, || None), Ok(false));
-        }
-        assert_eq!(locked(Ok(()), false, || None), Ok(true));
-        assert!(locked(Err(Errno::WOULDBLOCK), false, || None).is_err());
+    fn a_process_that_holds_the_lock_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let other = File::open(file.path()).unwrap();
+        rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+        let refused = lock_beside(file.as_file(), true, |_| None).unwrap_err();
+        assert!(refused.starts_with("is open for writing in another process: "), "{refused}");
+        let line = locked_by(&[Process(4_000_000_000)], false);
+        assert!(line.starts_with("is open in another process, process 4000000000: "), "{line}");
+        drop(other);
+        assert_eq!(lock_beside(file.as_file(), false, |_| None), Ok(true));
     }
 
+    /// A mount that the kernel has made of a device is found by the device's number.
     #[test]
     fn finds_the_root_mount() {
-        // Every process has something mounted; take the first entry of the table.
-        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mount table");
-        let first: Vec<&str> = table.lines().next().expect("a mount").split(' ').collect();
-        assert!(mount_point(first[2]).is_some());
-        assert_eq!(mount_point("4095:1048575"), None);
+        let table = extol_proc::MountTable::own().expect("mount table");
+        let first = table.iter().next().expect("a mount");
+        assert!(holder::kernel_mount(&[first.device]).is_some());
+        let none = DeviceNumber { major: 4095, minor: 1_048_575 };
+        assert_eq!(holder::kernel_mount(&[none]), None);
     }
 }

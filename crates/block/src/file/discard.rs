@@ -125,11 +125,9 @@ pub(super) fn max_discard(disk: &File) -> Option<u64> {
 
 /// An attribute of a disk's queue in sysfs.
 pub(super) fn queue_attribute(disk: &File, name: &str) -> Option<u64> {
-    let id = rustix::fs::fstat(disk).ok()?.st_rdev;
-    let (major, minor) = (rustix::fs::major(id), rustix::fs::minor(id));
-    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let number = extol_proc::DeviceNumber::of(rustix::fs::fstat(disk).ok()?.st_rdev);
+    let device = PathBuf::from(format!("/sys/dev/block/{number}"));
     // A partition has the queue of its disk.
     let queue = [device.join("queue"), device.join("../queue")];
-    let text = queue.iter().find_map(|q| std::fs::read_to_string(q.join(name)).ok())?;
-    text.trim().parse().ok()
+    queue.iter().find_map(|queue| extol_proc::read_number(queue.join(name)))
 }

@@ -1,4 +1,4 @@
-//! Where a living Extol has a locked volume mounted.
+//! Which process has a volume, and where it is mounted.
 //!
 //! A lock alone does not show whether its holder is a mount or a process that is ending and
 //! releases it late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the
@@ -7,127 +7,167 @@
 //! message names the directory. For all that these tables do not show (a process in another
 //! container, a file system whose device number is another in the lock table) the open waits.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use extol_proc::{DeviceNumber, MountTable, Process};
+
+/// Where a volume is mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct MountedAt {
+    /// The directory.
+    dir: PathBuf,
+    /// By Extol, or by the kernel.
+    by_extol: bool,
+    /// A process in whose mount namespace that is; `None`: in that of this process.
+    elsewhere: Option<Process>,
+}
+
+impl MountedAt {
+    /// As the end of a sentence that begins with the volume: where it is, and what to do.
+    pub(super) fn sentence(&self) -> String {
+        let dir = self.dir.display();
+        let program = if self.by_extol { "extol umount" } else { "umount" };
+        match self.elsewhere {
+            None => format!("is mounted at {dir}: unmount it first ({program} {dir})"),
+            Some(process) => format!(
+                "is mounted at {dir} in the mount namespace of {process}: unmount it there first \
+                 (nsenter -m -t {} {program} {dir})",
+                process.0
+            ),
+        }
+    }
+}
 
 /// Where a living process that holds the lock on this file has it mounted.
-pub(super) fn mounted_by_living(file: &File) -> Option<String> {
-    let meta = file.metadata().ok()?;
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    if !holders(&locks, &meta).any(is_alive) {
+pub(super) fn mounted_by_living(file: &Metadata) -> Option<MountedAt> {
+    let holders = living_holders(file);
+    if holders.is_empty() {
         return None;
     }
-    mount_of(&meta)
+    mount_of(file).or_else(|| mount_elsewhere(file, &holders))
+}
+
+/// The living processes that hold the lock on this file.
+pub(super) fn living_holders(file: &Metadata) -> Vec<Process> {
+    let holders = extol_proc::lock_holders(file).into_iter();
+    holders.filter(|process| *process != Process::own() && process.is_alive()).collect()
 }
 
 /// Where an Extol has this file or block device mounted.
-pub(super) fn mount_of(volume: &Metadata) -> Option<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mut mounts = table.lines().filter_map(parse);
-    let same = |path: &str| {
-        std::fs::metadata(Path::new(path)).is_ok_and(|meta| match volume.rdev() {
+pub(super) fn mount_of(volume: &Metadata) -> Option<MountedAt> {
+    find(&MountTable::own().ok()?, volume, Path::new("/")).map(|dir| MountedAt {
+        dir,
+        by_extol: true,
+        elsewhere: None,
+    })
+}
+
+/// The same in the mount namespaces of some processes.
+pub(super) fn mount_elsewhere(volume: &Metadata, processes: &[Process]) -> Option<MountedAt> {
+    let own = Process::own().mount_namespace();
+    processes.iter().filter(|process| process.mount_namespace() != own).find_map(|process| {
+        // Its paths are those that it sees.
+        let root = process.file("root");
+        let dir = find(&MountTable::of(process.0).ok()?, volume, &root)?;
+        Some(MountedAt { dir, by_extol: true, elsewhere: Some(*process) })
+    })
+}
+
+/// Where a table has a mount of this volume by Extol. Sources are paths below `root`.
+fn find(table: &MountTable, volume: &Metadata, root: &Path) -> Option<PathBuf> {
+    let same = |source: &Path| {
+        let path = root.join(source.strip_prefix("/").unwrap_or(source));
+        std::fs::metadata(path).is_ok_and(|meta| match volume.rdev() {
             0 => meta.dev() == volume.dev() && meta.ino() == volume.ino(),
             rdev => meta.rdev() == rdev,
         })
     };
-    mounts.find(|(_, source)| source.starts_with('/') && same(source)).map(|(dir, _)| dir)
+    let mut mounts = table.iter().filter(|mount| mount.is_extol()).rev();
+    let found = mounts.find(|mount| {
+        let source = Path::new(&mount.source);
+        source.is_absolute() && same(source)
+    });
+    found.map(|mount| mount.dir.clone())
 }
 
-/// Directory and source of a line of mountinfo, if it is a mount by Extol.
-fn parse(line: &str) -> Option<(String, String)> {
-    let (mount, volume) = line.split_once(" - ")?;
-    let mut volume = volume.split(' ');
-    volume.next().filter(|kind| kind.starts_with("fuse") && kind.ends_with(".extol"))?;
-    Some((unescape(mount.split(' ').nth(4)?), unescape(volume.next()?)))
+/// Where the kernel has one of these devices mounted.
+pub(super) fn kernel_mount(devices: &[DeviceNumber]) -> Option<MountedAt> {
+    let table = MountTable::own().ok()?;
+    let mount = table.iter().find(|mount| devices.contains(&mount.device))?;
+    // On a `fuseblk` mount the kernel claims the device for Extol.
+    let by_extol = mount.is_extol();
+    Some(MountedAt { dir: mount.dir.clone(), by_extol, elsewhere: None })
 }
 
-/// The processes that hold a flock on this file.
-fn holders<'a>(locks: &'a str, file: &Metadata) -> impl Iterator<Item = u32> + 'a {
-    let (dev, ino) = (file.dev(), file.ino());
-    let place = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    locks.lines().filter_map(move |line| {
-        let mut words = line.split_whitespace().skip(1);
-        // A process that waits for a lock has an arrow before it.
-        words.next().filter(|kind| *kind == "FLOCK")?;
-        let pid = words.nth(2)?.parse().ok()?;
-        words.next().filter(|at| *at == place).map(|_| pid)
-    })
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
-}
-
-/// Undoes the table's octal escapes (`\040` is a space).
-pub(super) fn unescape(field: &str) -> String {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let code = if *first == b'\\' {
-            tail.get(..3)
-                .and_then(|d| std::str::from_utf8(d).ok())
-                .and_then(|d| u8::from_str_radix(d, 8).ok())
-        } else {
-            None
-        };
-        match code {
-            Some(byte) => {
-                out.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+/// `, extol (1234)`; empty if no process is known.
+pub(super) fn named(processes: &[Process]) -> String {
+    processes.first().map(|process| format!(", {process}")).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fs::FlockOperation;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
-    fn a_holder_is_found_by_its_lock() {
+    fn this_process_and_its_lock_are_no_mount() {
         let file = tempfile::tempfile().unwrap();
-        let meta = file.metadata().unwrap();
-        let locks = || std::fs::read_to_string("/proc/locks").unwrap();
-        assert_eq!(holders(&locks(), &meta).next(), None);
         rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
-        if holders(&locks(), &meta).next().is_none() {
-            println!("SKIP: this file system's device number is another in /proc/locks");
-            return;
-        }
-        assert!(holders(&locks(), &meta).any(|pid| pid == std::process::id() && is_alive(pid)));
-        assert_eq!(mounted_by_living(&file), None, "it is mounted nowhere");
+        let meta = file.metadata().unwrap();
+        assert_eq!(living_holders(&meta), []);
+        assert_eq!(mounted_by_living(&meta), None, "it is mounted nowhere");
     }
 
-    #[test]
-    fn an_ended_process_holds_nothing() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        assert!(!is_alive(child.id()), "a zombie");
-        child.wait().unwrap();
-        assert!(!is_alive(child.id()));
-    }
-
-    #[test]
-    fn mount_table_escapes() {
-        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
-        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
-    }
-
+    /// Sources and directories are bytes.
     #[test]
     fn mounts_of_extol_are_known() {
-        let line =
-            r"50 22 0:45 / /mnt/a\040b rw,nosuid - fuse.extol /images/x\040y.img rw,user_id=0";
-        assert_eq!(parse(line), Some(("/mnt/a b".into(), "/images/x y.img".into())));
-        assert_eq!(parse("50 22 7:0 / /mnt rw - ext4 /dev/loop0 rw"), None);
-        assert!(parse("50 22 7:0 / /mnt rw - fuseblk.extol /dev/loop0 rw").is_some());
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join(OsStr::from_bytes(b"x\xff y.img"));
+        std::fs::write(&image, b"").unwrap();
+        let meta = image.metadata().unwrap();
+        let line = |kind: &str, source: &[u8]| {
+            let source = source.replace_blanks();
+            [
+                b"50 22 0:45 / /mnt/\xfe\\040b rw - ".as_slice(),
+                kind.as_bytes(),
+                b" ",
+                &source,
+                b" rw\n",
+            ]
+            .concat()
+        };
+        let found = |table: &[u8]| find(&MountTable::parse(table), &meta, Path::new("/"));
+        let source = image.as_os_str().as_bytes();
+        let expected = Some(PathBuf::from(OsStr::from_bytes(b"/mnt/\xfe b")));
+        assert_eq!(found(&line("fuse.extol", source)), expected);
+        assert_eq!(found(&line("fuseblk.extol", source)), expected);
+        assert_eq!(found(&line("ext4", source)), None);
+        assert_eq!(found(&line("fuse.extol", b"/nonexistent")), None);
+    }
+
+    trait ReplaceBlanks {
+        fn replace_blanks(&self) -> Vec<u8>;
+    }
+
+    impl ReplaceBlanks for [u8] {
+        fn replace_blanks(&self) -> Vec<u8> {
+            self.iter()
+                .flat_map(|b| if *b == b' ' { b"\\040".to_vec() } else { vec![*b] })
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_sentence_says_what_to_do() {
+        let mut at = MountedAt { dir: "/mnt".into(), by_extol: true, elsewhere: None };
+        assert_eq!(at.sentence(), "is mounted at /mnt: unmount it first (extol umount /mnt)");
+        at.elsewhere = Some(Process(4_000_000_000));
+        let there = "is mounted at /mnt in the mount namespace of process 4000000000: unmount it \
+                     there first (nsenter -m -t 4000000000 extol umount /mnt)";
+        assert_eq!(at.sentence(), there);
     }
 }

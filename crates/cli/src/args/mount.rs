@@ -1,5 +1,6 @@
 //! Arguments of mount and umount.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
@@ -102,7 +103,7 @@ pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's
     /// own. The list is below.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
+    pub options: Vec<OsString>,
     /// Stay in the foreground.
     #[arg(short = 'f', long)]
     pub foreground: bool,

@@ -1,5 +1,6 @@
 //! Arguments of the commands for a mounted volume: stat, top, remount.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
@@ -121,7 +122,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 pub struct RemountArgs {
     /// Mount options, separated by commas.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, required = true)]
-    pub options: Vec<String>,
+    pub options: Vec<OsString>,
     /// Say what is in force afterwards.
     #[arg(short, long)]
     pub verbose: bool,

@@ -68,10 +68,9 @@ pub fn cp(args: &CpArgs) -> Result<()> {
 
 /// The mask of this process. The system call can only change it, for all threads.
 fn umask() -> u32 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let told = status
-        .lines()
-        .find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    let digits = extol_proc::field(&status, "Umask").and_then(|d| std::str::from_utf8(d).ok());
+    let told = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
     told.unwrap_or_else(|| {
         let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
         rustix::process::umask(mask);

@@ -29,7 +29,7 @@ use request::absolute;
 
 /// Mounts.
 pub fn run(mut request: Request) -> Result<()> {
-    if request.options.iter().flat_map(|list| options::words(list)).any(|word| word == "remount") {
+    if request.options.iter().flat_map(options::words).any(|word| word == "remount") {
         let Request { dir, options, sloppy, fake, verbose, .. } = &request;
         return remount::remount(dir, options, *sloppy, *fake, *verbose);
     }
@@ -66,7 +66,7 @@ pub fn run(mut request: Request) -> Result<()> {
 /// that it has inherited. It has opened nothing yet.
 fn begin(request: &Request, split: &mut Split) -> Result<()> {
     if !request.no_sandbox && !request.clean {
-        split.words.extend(split.through_loop.then(|| options::LOOP.to_owned()));
+        split.words.extend(split.through_loop.then(|| options::LOOP.into()));
         return Err(process::restart_with_clean_env(&request.daemon_words(&split.words)));
     }
     if request.announce {
@@ -100,14 +100,14 @@ fn run_daemon(
         })?;
     config.block = block;
     drop(attached);
-    config.source = request.source.display().to_string();
+    config.source = request.source.clone().into();
     config.read_only |= fs.is_read_only();
     say_open(request, &fs, &config);
     if let Some(metrics) = metrics {
         if request.verbose || metrics.port_was_free() {
             warn(format_args!("counters of {} are at {}", request.place(), metrics.url()));
         }
-        metrics.serve(&config.source, &fs)?;
+        metrics.serve(&request.source.display().to_string(), &fs)?;
     }
     let served = confined::confinement(request).and_then(|confinement| {
         config.confinement = confinement;

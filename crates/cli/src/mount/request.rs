@@ -14,7 +14,7 @@ pub struct Request {
     pub source: PathBuf,
     pub dir: PathBuf,
     /// Option lists in order.
-    pub options: Vec<String>,
+    pub options: Vec<OsString>,
     pub foreground: bool,
     pub verbose: bool,
     /// Fail where the source is write-protected.
@@ -40,7 +40,7 @@ impl Request {
             options.push("ro".into());
         }
         if let Some(address) = args.metrics {
-            options.push(format!("{}{address}", options::METRICS));
+            options.push(format!("{}{address}", options::METRICS).into());
         }
         if args.read_write {
             options.push("rw".into());
@@ -61,7 +61,7 @@ impl Request {
     }
 
     /// The command line of the process that serves. Unknown options are left out by now.
-    pub(super) fn daemon_words(&self, options: &[String]) -> Vec<OsString> {
+    pub(super) fn daemon_words(&self, options: &[OsString]) -> Vec<OsString> {
         let mut words: Vec<OsString> = ["mount", "-f"].map(OsString::from).into();
         let background = self.announce || !self.foreground;
         let flags = [
@@ -85,13 +85,14 @@ impl Request {
     /// Resolves the place to mount on. `/dev/fd/N` stands for a mount that is there already, as
     /// with libfuse.
     pub(super) fn resolve_target(&mut self) -> Result<()> {
-        let number = self.dir.to_str().and_then(|dir| dir.strip_prefix("/dev/fd/")).map(str::parse);
+        let number = self.dir.strip_prefix("/dev/fd").ok();
+        let number = number.map(|name| extol_proc::number(name.as_os_str().as_encoded_bytes()));
         match (self.fd, number) {
             (None, None) => {
                 self.dir = absolute(&self.dir)?;
                 Ok(extol_fuse::check(&self.dir)?)
             }
-            (None, Some(Ok(number))) => {
+            (None, Some(Some(number))) => {
                 (self.fd, self.dir) = (Some(number), PathBuf::new());
                 Ok(())
             }
@@ -141,8 +142,7 @@ mod tests {
         assert!(args.foreground && args.announce && args.verbose);
         assert_eq!(args.options, ["ro", "commit=3"]);
         assert!(args.clean && !args.no_sandbox);
-        let dir = args.dir.as_deref().and_then(Path::to_str);
-        assert_eq!((args.source.to_str(), dir), (Some("/a b"), Some("-d")));
+        assert_eq!((args.source, args.dir), ("/a b".into(), Some("-d".into())));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn restart_with_clean_env(words: &[OsString]) -> Failure {
 pub fn close_inherited(keep: Option<RawFd>) {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+        entries.flatten().filter_map(|e| extol_proc::number(e.file_name().as_encoded_bytes()));
     // One of them is that of the directory, and closed by then.
     let numbers: Vec<RawFd> = numbers.collect();
     for number in numbers.into_iter().filter(|number| *number > 2 && Some(*number) != keep) {
@@ -75,8 +75,7 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd> {
 /// of the same user. Tells the kernel to kill it late when memory is short, unless the
 /// administrator has set something else.
 pub fn protect() {
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj");
-    if own.is_ok_and(|score| score.trim() == "0") {
+    if extol_proc::read_number::<i32>("/proc/self/oom_score_adj") == Some(0) {
         // Only with CAP_SYS_RESOURCE.
         let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     }

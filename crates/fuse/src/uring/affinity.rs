@@ -10,9 +10,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
 pub(crate) fn processors() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let unknown = || io::Error::other("cannot tell how many processors there are");
-    count(text.trim()).ok_or_else(unknown)
+    let list = extol_proc::read("/sys/devices/system/cpu/possible").ok_or_else(unknown)?;
+    std::str::from_utf8(&list).ok().and_then(|list| count(list.trim())).ok_or_else(unknown)
 }
 
 /// Number of processors in a list. Queues are numbered without holes, so a list with holes is as

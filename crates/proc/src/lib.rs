@@ -1,0 +1,31 @@
+//! What Linux says in `/proc` and `/sys` about mounts, processes, locks and loop devices.
+//!
+//! ```text
+//!   text.rs       a file of the kernel as bytes; fields and numbers in them
+//!   mounts.rs     mountinfo: what is mounted where
+//!   process.rs    a process: its name, its state, its mount namespace
+//!   locks.rs      /proc/locks: which process holds the lock of a file
+//!   loops.rs      loop devices and the files below them
+//!   users.rs      which processes use a mount, or a block device
+//! ```
+//!
+//! These files hold names that any user can choose: mount points, sources, names of programs. They
+//! are bytes, and need not be UTF-8. One such name must not hide all the others, so nothing here
+//! reads a file as text: fields are split as bytes, names stay an `OsString`, and only a field that
+//! is a number becomes one.
+
+#![forbid(unsafe_code)]
+
+mod locks;
+mod loops;
+mod mounts;
+mod process;
+mod text;
+mod users;
+
+pub use locks::lock_holders;
+pub use loops::{LoopDevice, loop_devices_over};
+pub use mounts::{DeviceNumber, Mount, MountTable, unescape};
+pub use process::{Process, processes};
+pub use text::{field, number, read, read_number, words};
+pub use users::{Target, Usage, User, Users, device_users, loops_below, users_of};
