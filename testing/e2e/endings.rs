@@ -16,6 +16,7 @@ use extol_testkit::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::Winsize;
 
 const NEEDS: [Need; 4] = [Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("fusermount3")];
 const SOON: Duration = Duration::from_secs(5);
@@ -63,6 +64,8 @@ impl Top {
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
         let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("ASCII");
         let terminal = File::options().read(true).write(true).open(name).expect("its other side");
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&terminal, size).expect("a size");
         let before = rustix::termios::tcgetattr(&terminal).expect("its state");
         let side = || Stdio::from(terminal.try_clone().expect("a copy"));
         let mut command = extol();
@@ -137,14 +140,16 @@ fn top_ends_with_its_terminal() {
     // it is that of another process, script(1).
     for ignores in ["", "trap '' HUP TERM; "] {
         let note = scratch.join("ended");
-        let _ = std::fs::remove_file(&note);
         let line = format!(
-            "{ignores}{} top --interval 0.1 {} ; echo $? >{}",
+            "stty rows 24 cols 80; {ignores}{} top --interval 0.1 {} ; echo $? >{}",
             text(extol_path().as_ref()),
             text(mount.path()),
             text(&note)
         );
         let typescript = scratch.join("typescript");
+        for file in [&note, &typescript] {
+            let _ = std::fs::remove_file(file);
+        }
         let mut script = tool("script");
         script.args(["-q", "-f", "-c", &line]).arg(&typescript);
         let mut window =
@@ -279,10 +284,12 @@ fn put_and_cp_leave_no_half_file() {
         assert_eq!(std::fs::read(dest.join("tree/a-small")).expect("read"), b"whole");
         std::fs::remove_dir_all(&dest).expect("remove");
 
-        // While it opens the volume.
+        // While it opens the volume, or soon after.
         let args = ["rm", "-r", path, "/tree"];
-        let slow = ("pread64,preadv,preadv2,pwritev,io_uring_enter", 300);
-        let (ended, said) = interrupted(&scratch, slow, signal, &args, || true);
+        let slow = ("pread64,preadv,preadv2", 50);
+        let began = Instant::now();
+        let soon = || began.elapsed() > Duration::from_millis(1000);
+        let (ended, said) = interrupted(&scratch, slow, signal, &args, soon);
         assert!(ended == Some(code) && said.lines().count() == 1, "{ended:?}: {said}");
         e2fsck(&image).assert_clean("after an interrupted rm");
         image.remove();

@@ -54,8 +54,11 @@ pub fn run(args: &TopArgs) -> Result<()> {
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
     let outcome = interact(&mut terminal, &mounted, &mut view);
-    // (A terminal that is gone needs no restoring.)
     let _ = ratatui::try_restore();
+    if terminal.show_cursor().is_err() {
+        // A terminal that is gone needs no restoring, and takes no message that it failed.
+        std::mem::forget(terminal);
+    }
     outcome
 }
 
