@@ -1,14 +1,14 @@
 //! What all benchmarks have in common: places, limits, progress, output.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use extol_bench::contender::{Medium, Place, VolumeSpec};
 use extol_bench::report::Report;
 use extol_bench::versus::{Conduct, Step};
 use extol_bench::workload::{Cancel, Limits};
 use extol_bench::{Programs, Result as BenchResult};
-use extol_cli_common::{Failure, Result, print, print_json, progress};
+use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{OutputArgs, PlaceArgs};
@@ -23,18 +23,26 @@ pub fn conduct(args: &PlaceArgs, programs: Programs, medium: Medium) -> Result<C
     })
 }
 
+/// The signal that came last.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+fn interrupted() -> Failure {
+    Failure::interrupted(i32::try_from(SIGNAL.load(Ordering::SeqCst)).unwrap_or(SIGINT))
+}
+
 /// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends
 /// the program at once.
 pub fn cancel() -> Result<Cancel> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            i32::from(Failure::INTERRUPTED),
-            Arc::clone(&flag),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-        .map_err(|e| Failure::system(format_args!("cannot catch signals: {e}")))?;
+        let code = i32::from(Failure::interrupted(signal).code);
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .and_then(|_| {
+                let value = usize::try_from(signal).unwrap_or(0);
+                signal_hook::flag::register_usize(signal, Arc::clone(&SIGNAL), value)
+            })
+            .map_err(|e| Failure::system(format_args!("cannot catch signals: {e}")))?;
     }
     Ok(Cancel::new(flag))
 }
@@ -53,7 +61,7 @@ pub fn carry_out(
     });
     bar.finish_and_clear();
     let report = report.map_err(|error| match cancel.is_set() {
-        true => Failure { line: "interrupted".into(), code: Failure::INTERRUPTED },
+        true => interrupted(),
         false => Failure::new(error),
     })?;
     if let Some(file) = &output.html {
@@ -62,5 +70,5 @@ pub fn carry_out(
     if let Some(dir) = &output.svg {
         report.write_pictures(dir).map_err(|e| Failure::about(dir.display(), e))?;
     }
-    if output.json { print_json(report.json()) } else { print(report.text()) }
+    if output.json { print_json(json_text(&report)?) } else { print(report.text()) }
 }

@@ -25,8 +25,8 @@ impl Failure {
     pub const SYSTEM: u8 = 2;
     /// A mistake in the program.
     pub const INTERNAL: u8 = 4;
-    /// Interrupted by the user.
-    pub const INTERRUPTED: u8 = 8;
+    /// Ended by SIGINT, the signal of Ctrl-C: what a shell reports of a program that it ends.
+    pub const INTERRUPTED: u8 = 130;
     /// The volume cannot be used, or the operation failed.
     pub const FAILED: u8 = 32;
     /// As fsck(8): the volume is damaged.
@@ -49,6 +49,14 @@ impl Failure {
     /// The machine lacks something.
     pub fn system(line: impl fmt::Display) -> Self {
         Self { line: line.to_string(), code: Self::SYSTEM }
+    }
+
+    /// Ended by a signal that the program has caught, with the code that a shell reports of a
+    /// program which the signal itself ends: 128 and its number.
+    #[must_use]
+    pub fn interrupted(signal: i32) -> Self {
+        let code = u8::try_from(signal.saturating_add(128)).unwrap_or(Self::INTERRUPTED);
+        Self { line: "interrupted".into(), code }
     }
 
     /// A failure that was reported already, by a child or piecewise.
@@ -126,5 +134,7 @@ mod tests {
         let denied = MountError::Permission { dir: "/x".into(), why: "no".into() };
         assert_eq!(Failure::from(denied).code, 1);
         assert_eq!(Failure::about("a", "b").line, "a: b");
+        let codes = [2, 15, 1, 1000].map(|signal| Failure::interrupted(signal).code);
+        assert_eq!(codes, [Failure::INTERRUPTED, 143, 129, Failure::INTERRUPTED]);
     }
 }

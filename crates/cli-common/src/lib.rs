@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod json;
 pub mod progress;
 
 use std::ffi::OsString;
@@ -16,14 +17,15 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 pub use failure::{Failure, Result, print, print_json, warn, write};
+pub use json::{FORMAT_VERSION, json_line, json_text};
 
 /// Exit codes, the same for every command.
 #[macro_export]
 macro_rules! exit_status {
     () => {
         "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks \
-         something, 4 internal error,\n  8 interrupted, 32 failed (the reason is one line on \
-         standard error)"
+         something, 4 internal error,\n  32 failed (the reason is one line on standard error), 130 \
+         interrupted (Ctrl-C),\n  143 ended by SIGTERM"
     };
 }
 
@@ -58,7 +60,7 @@ pub fn main(program: &'static str, run: impl FnOnce(&[OsString]) -> Result<()>) 
 pub fn counted(number: impl Into<u64>, noun: &str) -> String {
     match (number.into(), noun) {
         (1, noun) => format!("1 {noun}"),
-        (number, "batch") => format!("{number} batches"),
+        (number, "batch" | "flush") => format!("{number} {noun}es"),
         (number, noun) => format!("{number} {noun}s"),
     }
 }

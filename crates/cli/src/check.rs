@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
-use extol_cli_common::{Failure, Result, print, print_json, progress};
+use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
 use extol_proc::{DeviceNumber, MountTable};
 
 use crate::args::CheckArgs;
@@ -33,19 +33,12 @@ const STEPS: u64 = 1000;
 pub fn run(args: &CheckArgs) -> Result<()> {
     let report =
         check(args).map_err(|failure| Failure { code: Failure::FSCK_FAILED, ..failure })?;
-    let mut text = if args.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?
-    } else if args.verbose {
-        format!("{report}\n{}", details(&report))
-    } else {
-        report.to_string()
-    };
-    text.push('\n');
     if args.json {
-        print_json(text)?
+        print_json(json_text(&report)?)?;
+    } else if args.verbose {
+        print(format!("{report}\n{}\n", details(&report)))?;
     } else {
-        print(text)?
+        print(format!("{report}\n"))?;
     }
     if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
 }

@@ -16,7 +16,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_cli_common::{Failure, Result};
@@ -43,18 +43,21 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
     let mut child =
         program.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
     let pid = Pid::from_child(&child);
-    let interrupted = Arc::new(AtomicBool::new(false));
+    // The signal that came first; 0: none.
+    let interrupted = Arc::new(AtomicI32::new(0));
     let seen = Arc::clone(&interrupted);
     let forward = move || {
-        for _ in signals.forever() {
-            if seen.swap(true, Ordering::SeqCst) {
-                std::process::exit(i32::from(Failure::INTERRUPTED));
+        for signal in signals.forever() {
+            let first = seen.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+            if let Err(first) = first {
+                std::process::exit(i32::from(Failure::interrupted(first).code));
             }
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
     };
     let announced = std::thread::Builder::new().spawn(forward).and_then(|_| wait_ready(&mut child));
-    if announced.as_ref().is_ok_and(|ready| *ready) && !interrupted.load(Ordering::SeqCst) {
+    let signal = || interrupted.load(Ordering::SeqCst);
+    if announced.as_ref().is_ok_and(|ready| *ready) && signal() == 0 {
         return Ok(());
     }
     let _ = rustix::process::kill_process(pid, Signal::TERM);
@@ -63,6 +66,10 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
     announced.map_err(fail)?;
     let status = status.map_err(fail)?;
     match (status.code(), status.signal()) {
+        // (The child was sent SIGTERM, whatever came here.)
+        (Some(code), _) if signal() != 0 && is_signal(code) => {
+            Err(Failure::silent(Failure::interrupted(signal()).code))
+        }
         (Some(code), _) if code != 0 => {
             Err(Failure::silent(u8::try_from(code).unwrap_or(Failure::INTERNAL)))
         }
@@ -70,8 +77,13 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
             Err(Failure::system(format_args!("the daemon was killed by signal {signal}")))
         }
         // A signal has ended it before the mount stood.
-        _ => Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }),
+        _ => Err(Failure::interrupted(signal())),
     }
+}
+
+/// True for the exit code of a child that SIGTERM has ended in order.
+fn is_signal(code: i32) -> bool {
+    code == i32::from(Failure::interrupted(SIGTERM).code)
 }
 
 /// Waits for the child's line. True if the mount answers.

@@ -21,6 +21,7 @@
 //!     ├── inspect/        info, log, replay
 //!     ├── mkfs.rs         mkfs
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
+//!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
@@ -33,6 +34,7 @@ mod daemon;
 mod exit_report;
 mod files;
 mod inspect;
+mod interrupt;
 mod limits;
 mod loop_device;
 mod maintenance;
@@ -73,7 +75,11 @@ fn run(words: &[OsString]) -> Result<()> {
     if mount_helper::applies(words) {
         return mount::run(mount_helper::parse(words)?);
     }
-    match args::parse(words)? {
+    interrupt::explain(carry_out(args::parse(words)?))
+}
+
+fn carry_out(command: Command) -> Result<()> {
+    match command {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)),
         Command::MountMonitor(args) => monitor::run(&args),
         Command::Umount(args) => umount::run(&args),

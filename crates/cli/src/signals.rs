@@ -16,7 +16,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::{monitor, mount_table, sandbox, umount};
+use crate::{interrupt, monitor, mount_table, sandbox, umount};
 
 /// How long a start may take from a signal to its next step.
 const GRACE: Duration = Duration::from_secs(1);
@@ -54,6 +54,8 @@ impl std::fmt::Debug for Shared {
 struct Shared {
     state: Mutex<State>,
     seen: AtomicU32,
+    /// The signal that came first.
+    first: AtomicI32,
 }
 
 #[derive(Default)]
@@ -83,8 +85,8 @@ impl Guard {
         let listener = Arc::clone(&shared);
         let listen = move || {
             let _ = sandbox::enter();
-            for _ in signals.forever() {
-                signalled(&listener);
+            for signal in signals.forever() {
+                signalled(&listener, signal);
             }
         };
         thread::Builder::new().name("signals".into()).spawn(listen).map_err(fail)?;
@@ -124,13 +126,9 @@ impl Guard {
     pub fn check(&self) -> Result<()> {
         match self.shared.seen.load(Ordering::SeqCst) {
             0 => Ok(()),
-            _ => Err(interrupted()),
+            _ => Err(self.shared.interrupted()),
         }
     }
-}
-
-fn interrupted() -> Failure {
-    Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }
 }
 
 /// Waits of the opening of a volume.
@@ -143,11 +141,14 @@ impl Waiting for Opening {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.0.as_ref().is_some_and(|shared| shared.seen.load(Ordering::SeqCst) > 0)
+        match &self.0 {
+            Some(shared) => shared.seen.load(Ordering::SeqCst) > 0,
+            None => interrupt::came(),
+        }
     }
 }
 
-/// For commands that a signal ends by itself.
+/// For commands without a [`Guard`].
 pub fn waiting() -> Arc<dyn Waiting> {
     Arc::new(Opening(None))
 }
@@ -157,12 +158,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn interrupted(&self) -> Failure {
+        Failure::interrupted(self.first.load(Ordering::SeqCst))
+    }
+
     fn is_starting(&self) -> bool {
         matches!(&*self.lock(), State::Starting)
     }
 }
 
-fn signalled(shared: &Arc<Shared>) {
+fn signalled(shared: &Arc<Shared>, signal: i32) {
+    let _ = shared.first.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
     let (again, served) = {
         let state = shared.lock();
         let again = shared.seen.fetch_add(1, Ordering::SeqCst) > 0;
@@ -177,21 +183,21 @@ fn signalled(shared: &Arc<Shared>) {
             let stop = move || served.stop(again);
             in_thread(stop);
         }
-        None if again => exit(),
+        None if again => exit(shared),
         None => {
             let shared = Arc::clone(shared);
             in_thread(move || {
                 thread::sleep(GRACE);
                 if shared.is_starting() {
-                    exit();
+                    exit(&shared);
                 }
             });
         }
     }
 }
 
-fn exit() -> ! {
-    let failure = interrupted();
+fn exit(shared: &Shared) -> ! {
+    let failure = shared.interrupted();
     failure.report();
     std::process::exit(i32::from(failure.code))
 }

@@ -12,6 +12,7 @@ use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 
+use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};
@@ -188,6 +189,9 @@ fn make(
     confirm: impl FnOnce(&str) -> Result<()>,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
+    if how.create_size.is_some() && !target.exists() {
+        interrupt::catch()?;
+    }
     let device = FileDevice::open(target, how).map_err(|error| about(target, error))?;
     if device.is_block_device() {
         options.sector_size = Some(device.sector_size());
@@ -201,6 +205,9 @@ fn make(
     if let Some(path) = options.journal.device_path.clone() {
         options.journal.device = Some(journal_device(Path::new(&path))?);
     }
+    // (Only now: a signal ends the question above.)
+    interrupt::catch()?;
+    let device = Interruptible::new(device);
     extol::mkfs::mkfs(&device, options, progress).map_err(|error| about(target, error))
 }
 

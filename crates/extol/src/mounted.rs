@@ -145,6 +145,22 @@ impl MountedFs {
         Ok(())
     }
 
+    /// True if an error has stopped the volume, or a shutdown on purpose; false after a remount to
+    /// read-only.
+    pub fn is_stopped(&self) -> bool {
+        !self.writes_nothing() && self.check_writable().is_err()
+    }
+
+    /// Why the volume may not be written, in words; `None` if it may.
+    pub fn read_only_reason(&self) -> Option<String> {
+        self.check_writable().err()?;
+        if !self.is_stopped() {
+            return Some("mounted read-only".to_owned());
+        }
+        let why = self.vol.journal.abort_reason().or_else(|| self.error_state.first());
+        Some(why.unwrap_or_else(|| "an error stopped it".to_owned()))
+    }
+
     /// True if this mount writes nothing, not even flags of the superblock: it was opened or
     /// remounted read-only.
     pub fn writes_nothing(&self) -> bool {

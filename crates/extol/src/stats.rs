@@ -28,6 +28,8 @@ pub struct Stats {
     pub reserved_blocks: u64,
     /// Blocks freed by transactions that are not durable yet.
     pub pending_blocks: u64,
+    /// Inodes of the volume, in use and free.
+    pub inodes: u64,
     /// Free inodes.
     pub free_inodes: u64,
     /// Blocks taken ahead for growing files.
@@ -42,6 +44,10 @@ pub struct Stats {
     pub free_runs_by_order: Vec<u64>,
     /// Writes are refused.
     pub read_only: bool,
+    /// Why, in words.
+    pub read_only_reason: Option<String>,
+    /// True if that was an error, which a remount mends once its cause is gone.
+    pub stopped: bool,
     /// Mount options as `/proc/mounts` shows them: `ro` or `rw`, `relatime`, and what differs from
     /// the defaults.
     pub mount_options: String,
@@ -94,6 +100,7 @@ impl Stats {
             free_blocks: c.free,
             reserved_blocks: c.reserved,
             pending_blocks: c.pending,
+            inodes: u64::from(fs.vol.geo.inodes),
             free_inodes: c.free_inodes,
             window_blocks: alloc.in_windows,
             groups_known: alloc.known_groups,
@@ -101,6 +108,8 @@ impl Stats {
             longest_free_run: alloc.longest_run,
             free_runs_by_order: alloc.runs_by_order,
             read_only: fs.check_writable().is_err(),
+            read_only_reason: fs.read_only_reason(),
+            stopped: fs.is_stopped(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
             frozen: fs.freeze_gate.is_closed(),

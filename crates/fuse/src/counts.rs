@@ -37,6 +37,13 @@ impl Counts {
         self.kinds[kind].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The kinds that came, by number, with their names.
+    pub(crate) fn by_kind(&self) -> Vec<(String, u64)> {
+        let counts = self.kinds.iter().map(|count| count.load(Ordering::Relaxed));
+        let named = counts.zip(0..).map(|(count, kind)| (request_name(kind), count));
+        named.filter(|(_, count)| *count > 0).collect()
+    }
+
     /// Adds `"fuse":{"transport":…,"sandbox":…,"requests":{…}}` to a JSON object;
     /// kinds that never came are left out, and so is a sandbox of which nothing is said.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
@@ -52,13 +59,9 @@ impl Counts {
         }
         text.push_str("\"requests\":{");
         let mut comma = "";
-        for (kind, count) in self.kinds.iter().enumerate() {
-            let count = count.load(Ordering::Relaxed);
-            if count > 0 {
-                let name = u32::try_from(kind).map_or_else(|_| String::new(), request_name);
-                let _ = write!(text, "{comma}\"{name}\":{count}");
-                comma = ",";
-            }
+        for (name, count) in self.by_kind() {
+            let _ = write!(text, "{comma}\"{name}\":{count}");
+            comma = ",";
         }
         text.push_str("}}}");
         text

@@ -76,4 +76,4 @@ pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Transp
 pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
 pub use ops::{DAEMON_XATTR, STATS_XATTR};
-pub use session::{Mount, Stopper};
+pub use session::{Mount, Requests, Stopper};

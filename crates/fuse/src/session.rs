@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 use extol_fuse_uring::RegisterError;
 use extol_vfs::Mountable;
@@ -134,6 +134,12 @@ impl Mount {
         self.note.as_deref()
     }
 
+    /// The counters of its requests.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        Requests(Arc::downgrade(&self.shared))
+    }
+
     /// A handle that ends the mount from elsewhere, for example from a thread that waits for
     /// signals.
     #[must_use]
@@ -204,6 +210,18 @@ impl Stopper {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.has_ended()
+    }
+}
+
+/// The kernel's requests to a mount, counted by kind.
+#[derive(Clone, Debug)]
+pub struct Requests(Weak<Shared>);
+
+impl Requests {
+    /// The kinds that came, with their names in lower case; none once the mount has ended.
+    #[must_use]
+    pub fn by_kind(&self) -> Vec<(String, u64)> {
+        self.0.upgrade().map(|shared| shared.counts.by_kind()).unwrap_or_default()
     }
 }
 

@@ -219,7 +219,9 @@ counted! {
         average_ns: u64,
         /// Blocks of the area that one transaction may use.
         area_blocks: u32,
-        /// Reasons of full commits, with Linux's names: each counted once per request.
+        /// Reasons of full commits, with Linux's names and in their order: each counted once per
+        /// request.
+        #[serde(with = "crate::stats::reasons")]
         reasons: Vec<(String, u64)>,
     }
     counters {
@@ -339,5 +341,57 @@ impl FastCommitStats {
             text.push_str(&format!("\"{name}\":\t{count}\n"));
         }
         text
+    }
+}
+
+/// The reasons are an object of JSON, in their order: reason, count.
+mod reasons {
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        reasons: &[(String, u64)],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(reasons.iter().map(|(reason, count)| (reason, count)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<(String, u64)>, D::Error> {
+        deserializer.deserialize_map(Pairs)
+    }
+
+    struct Pairs;
+
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = Vec<(String, u64)>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("reasons and counts")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut pairs = Vec::new();
+            while let Some(pair) = map.next_entry()? {
+                pairs.push(pair);
+            }
+            Ok(pairs)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_an_object() {
+        let reasons = vec![("Zone".to_owned(), 3), ("Extent tree".to_owned(), 0)];
+        let stats = FastCommitStats { reasons, ..FastCommitStats::default() };
+        let text = serde_json::to_string(&stats).unwrap();
+        assert!(text.contains(r#""reasons":{"Zone":3,"Extent tree":0}"#), "{text}");
+        let back: FastCommitStats = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.reasons, stats.reasons, "in their order");
     }
 }

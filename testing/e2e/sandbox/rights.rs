@@ -79,7 +79,7 @@ fn a_daemon_has_given_its_rights_away() {
             assert_eq!(capabilities(&status, "CapEff") & !(1 << 21 | 1 << 19 | 1 << 2), 0);
             assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"));
         }
-        let shown = extol_ok(&["stat", text(&dir)]);
+        let shown = extol_ok(&["stat", "--all", text(&dir)]);
         let line = shown.lines().find(|line| line.starts_with("sandbox")).expect("a line");
         assert!(line.contains("no groups, no_new_privs, seccomp, Landlock"), "{line}");
 
@@ -104,7 +104,11 @@ fn without_a_sandbox_it_has_kept_them() {
     let mut command = extol();
     command.args(["mount", "-f", "--no-sandbox"]).arg(&image.path).arg(&dir);
     let mount = ExtolMount::spawn(command, &dir).expect("a mount");
-    assert!(extol_ok(&["stat", text(&dir)]).lines().any(|line| line == "sandbox              off"));
+    assert!(
+        extol_ok(&["stat", "--all", text(&dir)])
+            .lines()
+            .any(|line| line == "sandbox              off")
+    );
     let pid = mount.pid().unwrap();
     assert!(threads(pid).iter().all(|status| status["Seccomp"] == "0"));
     mount.terminate(Signal::TERM);
@@ -129,7 +133,7 @@ fn older_kernels() {
             let scratch = Scratch::new();
             let (image, dir) = (image(&scratch), scratch.dir("mnt"));
             let mount = without(calls, || ExtolMount::start(&image.path, &dir, &[transport]));
-            let stat = extol_ok(&["stat", text(&dir)]);
+            let stat = extol_ok(&["stat", "--all", text(&dir)]);
             assert!(stat.contains(shown), "{stat}");
             assert!(stat.contains(&comes_over(transport)), "{}\n{stat}", mount.log());
             load(&dir);

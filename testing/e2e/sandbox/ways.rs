@@ -124,7 +124,7 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         let mount = ExtolMount::spawn(command, &dir).expect("a mount");
         // Now only the daemon has it.
         drop(device);
-        let shown = extol_ok(&["stat", text(&dir)]);
+        let shown = extol_ok(&["stat", "--all", text(&dir)]);
         assert!(shown.contains(&comes_over(transport)), "{}\n{shown}", mount.log());
         load(&dir);
         assert_confined(mount.pid().unwrap(), 0);

@@ -1,6 +1,8 @@
 //! What one fsync cost, from counters before and after a run.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
 
 use crate::spread::Spread;
 use crate::versus::{Run, times};
@@ -28,6 +30,7 @@ pub(super) struct FsyncCost {
     /// Fast commits.
     pub fast_commits: Option<f64>,
     /// Reasons of full commits, most frequent first, all rounds.
+    #[serde(serialize_with = "as_object")]
     pub reasons: Vec<(String, u64)>,
 }
 
@@ -69,17 +72,22 @@ impl FsyncCost {
     }
 }
 
+/// An object of JSON: reason, count.
+fn as_object<S: Serializer>(reasons: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(reasons.iter().map(|(reason, count)| (reason, count)))
+}
+
 /// Why requests were committed in full, most frequent first.
 fn reasons(runs: &[Run]) -> Vec<(String, u64)> {
     let mut sums: Vec<(String, u64)> = Vec::new();
     for run in runs {
-        let list = |reading: &crate::contender::Reading| -> Vec<(String, u64)> {
+        let list = |reading: &crate::contender::Reading| -> BTreeMap<String, u64> {
             let value = reading.stats.as_ref().and_then(|s| s.pointer(&format!("{FAST}/reasons")));
             value.and_then(|v| serde_json::from_value(v.clone()).ok()).unwrap_or_default()
         };
         let before = list(&run.before);
-        for (n, (name, after)) in list(&run.after).into_iter().enumerate() {
-            let grown = after.saturating_sub(before.get(n).map_or(0, |b| b.1));
+        for (name, after) in list(&run.after) {
+            let grown = after.saturating_sub(before.get(&name).copied().unwrap_or(0));
             match sums.iter_mut().find(|s| s.0 == name) {
                 Some(sum) => sum.1 += grown,
                 None => sums.push((name, grown)),

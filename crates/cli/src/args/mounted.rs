@@ -12,6 +12,7 @@ use extol_cli_common::{Failure, Result, manual};
     override_usage = "extol stat [OPTIONS] <DIR>",
     after_long_help = manual!(
         "extol stat /mnt",
+        "extol stat --all /mnt",
         "extol stat --watch /mnt",
         "extol stat --json /mnt | jq .journal.fast_commit",
         "extol stat --json /mnt | jq .journal.transactions",
@@ -19,16 +20,21 @@ use extol_cli_common::{Failure, Result, manual};
     ),
     long_about = "Show the state and the counters of a mounted volume. DIR is a directory on \
         it.\n\n\
-        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
+        The first line says whether the volume may be written, and why not. Then comes a summary \
+        of one screen: space, options, log, commits, and how long durable requests (fsync, sync) \
+        and commits took.\n\n\
+        With --all comes everything. First the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
         commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit \
-        come those of extol alone); then the options in force, the log, fsync batching, fast \
-        commits, checkpoints, waits for log space, and how long durable requests (fsync, \
-        sync), commits and their phases took; then every counter by name.\n\n\
+        come those of extol alone); then the mechanisms of the journal, and how long the phases of a commit \
+        took; then every counter by name.\n\n\
         Each bar stands for a power of two (nanoseconds, or requests); its height is the \
         logarithm of the count. With --json all of it is one object whose field names stay \
-        as they are; times are nanoseconds."
+        as they are while its format_version does; times are nanoseconds."
 )]
 pub struct StatArgs {
+    /// Every counter, and what Linux shows in /proc/fs/jbd2.
+    #[arg(short, long)]
+    pub all: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,
@@ -69,7 +75,7 @@ impl StatArgs {
         "extol top --once /mnt"
     ),
     long_about = "Watch a mounted volume in the terminal.\n\n\
-        Shown are the log (how full, how much is not yet checkpointed), inode tables still to be \
+        The first line says whether the volume may be written, and why not. Shown are the log (how full, how much is not yet checkpointed), inode tables still to be \
         zeroed, commits, durable requests and blocks checkpointed per second, latencies (of fsync \
         also for the last interval alone, to powers of two), group size, batching, checkpoints \
         and waits for log space.\n\n\

@@ -28,6 +28,7 @@ use super::destination::{self, DestDir, Id, Target};
 use super::preserve::{Attributes, Preserve, Skipped};
 use super::{CHUNK, InodeRef, Tree, WalkGuard, show};
 use crate::args::CpArgs;
+use crate::interrupt;
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
@@ -48,10 +49,11 @@ pub fn cp(args: &CpArgs) -> Result<()> {
         }
         (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
     };
+    interrupt::catch()?;
     let mut tree = Tree::open(&args.volume, false)?;
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
     let mut copy = CopyOut::new(preserve, base, shown);
-    for path in paths {
+    for path in paths.iter().take_while(|_| !interrupt::came()) {
         let name = name.or(Path::new(path).file_name());
         match tree.find(path, false) {
             Ok(inode) => copy.tree(inode, name.map(OsStr::as_bytes)),
@@ -198,7 +200,9 @@ impl CopyOut {
             Err(problem) => self.problem(problem),
         }
         while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.left.next() else {
+            // (After a signal, what was made so far is finished.)
+            let next = level.left.next().filter(|_| !interrupt::came());
+            let Some(entry) = next else {
                 let Some(level) = levels.pop() else { return };
                 guard.leave();
                 if let Err(problem) = self.leave(&level) {
@@ -324,6 +328,12 @@ impl CopyOut {
             self.made.insert(source.inode.ino, (self.path.clone(), destination::file_id(&file)?));
         }
         let copied = self.contents(source, &file);
+        if interrupt::came() {
+            // Half a file looks like a whole one.
+            self.made.remove(&source.inode.ino);
+            drop(file);
+            return Ok(self.here()?.remove(name)?);
+        }
         let attributes = self.attributes(source, &file.as_fd(), self.preserve.new, true);
         copied.and(attributes)
     }
@@ -338,7 +348,7 @@ impl CopyOut {
 
     fn pieces(&mut self, source: Source<'_>, file: &File, offset: &mut u64) -> Copied<()> {
         let reader = source.inode.reader();
-        while *offset < source.attr.size {
+        while *offset < source.attr.size && !interrupt::came() {
             let start = match source.inode.fs.seek(source.inode.ino, *offset, Seek::Data) {
                 Ok(start) => start,
                 Err(FsError::NoDataThere) => break,
@@ -351,7 +361,7 @@ impl CopyOut {
                 break;
             }
             *offset = start;
-            while *offset < end {
+            while *offset < end && !interrupt::came() {
                 let want = usize::try_from(end - *offset).unwrap_or(CHUNK).min(CHUNK);
                 let count = reader.read(*offset, &mut self.buffer[..want])?;
                 if count == 0 {

@@ -113,6 +113,11 @@ impl DestDir {
         }
     }
 
+    /// Removes a file that was made in it.
+    pub fn remove(&self, name: &[u8]) -> io::Result<()> {
+        self.clear(name).map(drop)
+    }
+
     /// A new file.
     pub fn file(&self, name: &[u8]) -> io::Result<File> {
         let name = self.clear(name)?;

@@ -10,12 +10,13 @@ use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{MkdirArgs, RmArgs};
+use crate::interrupt;
 
 /// Removes.
 pub fn rm(args: &RmArgs) -> Result<()> {
     let tree = Tree::open(&args.volume, true)?;
     let mut failed = false;
-    for path in &args.paths {
+    for path in args.paths.iter().take_while(|_| !interrupt::came()) {
         match remove(&tree, path, args.recursive) {
             Err(FsError::NotFound) if args.force => {}
             Err(error) => {
@@ -54,6 +55,9 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
     }
     let mut levels = vec![removal.enter(dir.ino, name, inode)?];
     while let Some(level) = levels.last_mut() {
+        if interrupt::came() {
+            return Ok(false);
+        }
         if let Some(entry) = level.left.next() {
             removal.path.push(OsStr::from_bytes(&entry.name));
             match removal.entry(level, &entry.name) {

@@ -30,8 +30,8 @@ use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::args::VolumeArgs;
-use crate::options;
 use crate::volume::{self, Volume};
+use crate::{interrupt, options};
 
 pub use cp::cp;
 pub use edit::{mkdir, rm};
@@ -55,6 +55,9 @@ impl Tree {
     fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
         let source = &args.source;
         let mut options = options::volume_only(&args.options)?;
+        if write {
+            interrupt::catch()?;
+        }
         options.access.read_only |= !write;
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
@@ -82,6 +85,7 @@ impl Tree {
 
     /// Closes the volume. `outcome` is how the command went otherwise.
     fn close(self, outcome: Result<()>) -> Result<()> {
+        let outcome = outcome.and(interrupt::check());
         let closed = volume::close(&self.volume).map_err(Failure::new);
         let reported = if self.failed { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
         outcome.and(closed).and(reported)

@@ -14,6 +14,7 @@ use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, Xatt
 
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::PutArgs;
+use crate::interrupt;
 
 /// The error of one file.
 type Problem = Box<dyn std::error::Error>;
@@ -41,7 +42,7 @@ pub fn put(args: &PutArgs) -> Result<()> {
         buffer: vec![0; CHUNK],
         problems: Vec::new(),
     };
-    for path in paths {
+    for path in paths.iter().take_while(|_| !interrupt::came()) {
         if let Err(problem) = copy.path(path, dest, paths.len() > 1) {
             copy.problems.push(problem);
         }
@@ -79,6 +80,9 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
+        if interrupt::came() {
+            return;
+        }
         if let Err(problem) = self.try_node(path, dir, name) {
             self.problems.push(format!("{}: {problem}", path.display()));
         }
@@ -107,6 +111,12 @@ impl<'t> CopyIn<'t> {
             }
         } else if metadata.is_file() {
             self.contents(&File::open(path)?, &node)?;
+            if interrupt::came() {
+                // Half a file looks like a whole one.
+                drop(node);
+                dir.fs.unlink(dir.ino, name)?;
+                return Ok(());
+            }
         }
         put_attributes(path, &metadata, &node)?;
         if shared {
@@ -119,7 +129,7 @@ impl<'t> CopyIn<'t> {
         use rustix::fs::SeekFrom;
         let size = file.metadata()?.len();
         let mut offset = 0;
-        while offset < size {
+        while offset < size && !interrupt::came() {
             offset = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
                 Ok(start) => start,
                 Err(rustix::io::Errno::NXIO) => break,
@@ -127,7 +137,7 @@ impl<'t> CopyIn<'t> {
                 Err(error) => return Err(error.into()),
             };
             let end = rustix::fs::seek(file, SeekFrom::Hole(offset)).unwrap_or(size);
-            while offset < end {
+            while offset < end && !interrupt::came() {
                 let want = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
                 let count = file.read_at(&mut self.buffer[..want], offset)?;
                 if count == 0 {

@@ -4,7 +4,7 @@ mod journal_text;
 
 use std::fmt::Write as _;
 
-use extol_cli_common::{Failure, Result, counted, print, print_json};
+use extol_cli_common::{Result, counted, json_text, print, print_json};
 use serde::Serialize;
 
 use crate::args::{InspectArgs, ReplayArgs};
@@ -79,9 +79,7 @@ pub fn log(args: &InspectArgs) -> Result<()> {
 
 fn show(json: bool, value: &impl Serialize, text: &impl std::fmt::Display) -> Result<()> {
     if json {
-        let out = serde_json::to_string_pretty(value)
-            .map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?;
-        return print_json(out + "\n");
+        return print_json(json_text(value)?);
     }
     let mut out = text.to_string();
     if !out.ends_with('\n') {

@@ -10,10 +10,11 @@ mod text;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result};
+use extol_fuse::Requests;
 
 use crate::volume::Volume;
 
@@ -83,6 +84,14 @@ impl Metrics {
     }
 }
 
+/// The requests to the mount of this process, once it stands.
+static REQUESTS: OnceLock<Requests> = OnceLock::new();
+
+/// From now on the page has the counters of these requests.
+pub fn count_requests(requests: Requests) {
+    let _ = REQUESTS.set(requests);
+}
+
 fn resolve(text: &str) -> Option<SocketAddr> {
     if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
         return Some(SocketAddr::from(([127, 0, 0, 1], port)));
@@ -109,7 +118,7 @@ fn accept(listener: &TcpListener, page: &Arc<Page>) {
         if busy.fetch_add(1, Ordering::SeqCst) >= MOST {
             // The request is not read.
             let _ = stream.set_nonblocking(true);
-            let _ = (&stream).write_all(&response("503 Service Unavailable", "busy\n"));
+            let _ = (&stream).write_all(&response("503 Service Unavailable", "busy\n", Body::Sent));
             busy.fetch_sub(1, Ordering::SeqCst);
             continue;
         }
@@ -169,7 +178,7 @@ fn answer(stream: &TcpStream, page: &Page) -> io::Result<()> {
             break reply;
         }
         if size == 0 || request.len() > REQUEST {
-            break response("400 Bad Request", "bad request\n");
+            break response("400 Bad Request", "bad request\n", Body::Sent);
         }
     };
     stream.write_all(&reply)
@@ -182,27 +191,48 @@ fn reply_to(bytes: &[u8], page: &Page) -> Option<Vec<u8>> {
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
-        Err(_) => return Some(response("400 Bad Request", "bad request\n")),
+        Err(_) => return Some(response("400 Bad Request", "bad request\n", Body::Sent)),
     }
     let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
-    Some(match (request.method.unwrap_or_default(), path) {
-        ("GET", "/metrics") => match page.volume.upgrade() {
-            Some(volume) => response("200 OK", &text::exposition(&page.source, &volume.stats())),
-            None => response("503 Service Unavailable", "the volume was closed\n"),
+    let body = match request.method.unwrap_or_default() {
+        "GET" => Body::Sent,
+        "HEAD" => Body::LeftOut,
+        _ => return Some(response("405 Method Not Allowed", "only GET and HEAD\n", Body::Sent)),
+    };
+    let (status, text) = match path {
+        "/metrics" => match page.volume.upgrade() {
+            Some(volume) => {
+                let requests = REQUESTS.get().map(Requests::by_kind).unwrap_or_default();
+                ("200 OK", text::exposition(&page.source, &volume.stats(), &requests))
+            }
+            None => ("503 Service Unavailable", "the volume was closed\n".to_owned()),
         },
-        ("GET", "/") => response("200 OK", "Extol. The counters are at /metrics\n"),
-        ("GET", _) => response("404 Not Found", "not found; the counters are at /metrics\n"),
-        _ => response("405 Method Not Allowed", "only GET\n"),
-    })
+        "/" => ("200 OK", "Extol. The counters are at /metrics\n".to_owned()),
+        _ => ("404 Not Found", "not found; the counters are at /metrics\n".to_owned()),
+    };
+    Some(response(status, &text, body))
 }
 
-fn response(status: &str, body: &str) -> Vec<u8> {
-    format!(
+/// Whether the body follows the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Body {
+    Sent,
+    /// As HEAD asks for: the head is that of a GET.
+    LeftOut,
+}
+
+fn response(status: &str, text: &str, body: Body) -> Vec<u8> {
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let mut bytes = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
+         Content-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+        text.len()
     )
-    .into_bytes()
+    .into_bytes();
+    if body == Body::Sent {
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -295,7 +325,16 @@ mod tests {
         assert_eq!(ask("GET /met"), None);
         assert!(ask("GET / HTTP/1.1\r\n\r\n").unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
         assert!(ask("GET /x HTTP/1.0\r\nA: b\r\n\r\n").unwrap().contains(" 404 "));
-        assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").unwrap().contains(" 405 "));
+        let refused = ask("POST /metrics HTTP/1.1\r\n\r\n").unwrap();
+        assert!(refused.contains(" 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"));
+        // HEAD: what GET gives, without the body.
+        for path in ["/", "/metrics", "/x"] {
+            let [get, head] =
+                ["GET", "HEAD"].map(|method| ask(&format!("{method} {path} HTTP/1.1\r\n\r\n")));
+            let (get, head) = (get.unwrap(), head.unwrap());
+            let end = get.find("\r\n\r\n").unwrap() + 4;
+            assert!(head == get[..end] && get.len() > end, "{path}: {head}");
+        }
         assert!(ask("\x01\x02\r\n\r\n").unwrap().contains(" 400 "));
     }
 }

@@ -31,6 +31,15 @@ impl Page {
         let _ = writeln!(self.0, "extol_{name} {value}");
     }
 
+    /// A counter for each value of a label.
+    fn labelled(&mut self, name: &str, help: &str, label: &str, values: &[(String, u64)]) {
+        self.head(name, "counter", help);
+        for (value, count) in values {
+            let value = escape(value);
+            let _ = writeln!(self.0, "extol_{name}{{{label}=\"{value}\"}} {count}");
+        }
+    }
+
     /// The same buckets every time: powers of two from `first` to `last`, each divided by `unit`.
     fn histogram(
         &mut self,
@@ -62,8 +71,8 @@ const TIME: (u32, u32, f64) = (10, 36, 1e9);
 /// 1 to 1024 requests.
 const SIZE: (u32, u32, f64) = (0, 10, 1.0);
 
-/// The counters of the mount of `source`.
-pub fn exposition(source: &str, stats: &Stats) -> String {
+/// The counters of the mount of `source`, and those of its requests by kind.
+pub fn exposition(source: &str, stats: &Stats, requests: &[(String, u64)]) -> String {
     let mut page = Page::default();
     page.head("info", "gauge", "The volume and its mount options.");
     let _ = writeln!(
@@ -75,6 +84,7 @@ pub fn exposition(source: &str, stats: &Stats) -> String {
         escape(&stats.mount_options)
     );
     volume(&mut page, stats);
+    page.labelled("fuse_requests_total", "Requests of the kernel, by kind.", "kind", requests);
     journal(&mut page, stats);
     let d = &stats.journal.distributions;
     for (name, help, distribution) in [
@@ -105,6 +115,15 @@ fn volume(page: &mut Page, s: &Stats) {
     page.counter("operations_total", "Operations served.", s.operations);
     page.counter("errors_seen_total", "Corruptions met.", s.errors_seen);
     page.gauge("read_only", "1 if writes are refused.", f64::from(u8::from(s.read_only)));
+    page.gauge(
+        "stopped",
+        "1 if an error has stopped the volume; it is read-only until it is remounted.",
+        f64::from(u8::from(s.stopped)),
+    );
+    page.head("read_only_info", "gauge", "Why writes are refused; absent if they are not.");
+    if let Some(why) = &s.read_only_reason {
+        let _ = writeln!(page.0, "extol_read_only_info{{reason=\"{}\"}} 1", escape(why));
+    }
     let bytes = |blocks: u64| blocks as f64 * f64::from(s.block_size);
     page.gauge("size_bytes", "Size of the volume.", bytes(s.blocks));
     page.gauge("free_bytes", "Free space without reservations.", bytes(s.free_blocks));
@@ -113,6 +132,7 @@ fn volume(page: &mut Page, s: &Stats) {
         "Space reserved for data that is not mapped yet.",
         bytes(s.reserved_blocks),
     );
+    page.gauge("inodes", "Inodes, in use and free.", s.inodes as f64);
     page.gauge("free_inodes", "Free inodes.", s.free_inodes as f64);
     page.gauge("inodes_cached", "Inodes decoded in memory.", s.inodes_cached as f64);
     page.gauge("inodes_dirty", "Inodes with data or times not written yet.", s.inodes_dirty as f64);
@@ -285,11 +305,8 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         "Blocks that one transaction may use.",
         f64::from(f.area_blocks),
     );
-    page.head("fast_commit_reasons_total", "counter", "Requests committed in full, by reason.");
-    for (reason, count) in &f.reasons {
-        let reason = escape(reason);
-        let _ = writeln!(page.0, "extol_fast_commit_reasons_total{{reason=\"{reason}\"}} {count}");
-    }
+    let help = "Requests committed in full, by reason.";
+    page.labelled("fast_commit_reasons_total", help, "reason", &f.reasons);
 }
 
 #[cfg(test)]
@@ -313,6 +330,25 @@ mod tests {
         assert_eq!(lines[12], "extol_x_bucket{le=\"1024\"} 4");
         assert_eq!(lines[13], "extol_x_bucket{le=\"+Inf\"} 5");
         assert_eq!(lines[15], "extol_x_count 5");
+    }
+
+    #[test]
+    fn the_reason_is_a_label() {
+        let device = extol_block::MemDevice::new(16 << 20);
+        extol::mkfs::mkfs(&device, &extol::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
+        let fs = extol::Ext4::open(std::sync::Arc::new(device), &Default::default()).unwrap();
+        let requests = [("lookup".to_owned(), 3)];
+        let page = exposition("disk.img", &fs.stats(), &requests);
+        assert!(page.contains("\nextol_fuse_requests_total{kind=\"lookup\"} 3\n"), "{page}");
+        assert!(
+            page.contains("\nextol_read_only 0\n") && !page.contains("\nextol_read_only_info{")
+        );
+        assert!(page.contains(&format!("\nextol_inodes {}\n", fs.stats().inodes)));
+        let _ = fs.remount("abort");
+        let page = exposition("disk.img", &fs.stats(), &requests);
+        for line in ["read_only 1", "stopped 1", "read_only_info{reason=\"abort was asked for by"] {
+            assert!(page.contains(&format!("\nextol_{line}")), "{line} is missing:\n{page}");
+        }
     }
 
     #[test]

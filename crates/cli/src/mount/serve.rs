@@ -8,10 +8,10 @@ use extol_fuse::{Mount, MountConfig, Stopper, Transport};
 use extol_vfs::Mountable;
 
 use super::Request;
-use crate::daemon;
 use crate::signals::Guard;
 use crate::start_cleanup::{CleanupProcess, MountTarget};
 use crate::volume::Volume;
+use crate::{daemon, metrics};
 
 /// Mounts and serves an open volume until the mount ends.
 pub(super) fn serve(
@@ -28,6 +28,7 @@ pub(super) fn serve(
     let cleanup = cleans_up.then(|| CleanupProcess::start(target)).transpose()?;
     let mount = Mount::new(Arc::clone(&fs) as Arc<dyn Mountable>, &request.dir, config)?;
     guard.mounted(mount.stopper())?;
+    metrics::count_requests(mount.requests());
     if let Some(note) = mount.note() {
         super::note(request, note);
     }

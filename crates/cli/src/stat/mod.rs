@@ -1,19 +1,25 @@
 //! `extol stat`: the state of a mounted volume.
 //!
-//! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins
-//! with what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line, and, where there are fast
-//! commits, in `/proc/fs/ext4/<device>/fc_info` (with Extol's own reasons behind Linux's); then
-//! come the mechanisms of the commit pipeline, and then a table of everything else. With `--watch`
-//! it is shown again and again, with what happened per second in between.
+//! The mount gives it as JSON in a virtual extended attribute of its root. There are two forms as
+//! text. The summary fits a screen of 24 lines and 80 columns (`summary.rs`). With `--all` comes
+//! everything (`text.rs`): first what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line,
+//! and, where there are fast commits, in `/proc/fs/ext4/<device>/fc_info` (with Extol's own reasons
+//! behind Linux's); then the mechanisms of the commit pipeline, and then a table of everything
+//! else. With `--watch` it is shown again and again, with what happened per second in between.
+//!
+//! The first line of both forms says whether the volume may be written, and why not.
 
+mod summary;
 mod text;
 mod watch;
 
-use extol_cli_common::{Failure, Result, print, print_json};
+use extol::Stats;
+use extol_cli_common::{Failure, Result, json_text, print, print_json};
 
 use crate::args::StatArgs;
 use crate::mounted::MountedVolume;
 
+pub use summary::state_line;
 pub use text::{free_percent, time};
 pub use watch::Rates;
 
@@ -22,19 +28,42 @@ pub fn run(args: &StatArgs) -> Result<()> {
     let (dir, watch) = args.places()?;
     let mounted = MountedVolume::of(&dir)?;
     if let Some(seconds) = watch {
-        return watch::run(&mounted, seconds, args.json);
+        return watch::run(&mounted, seconds, args);
     }
     if args.json {
-        return print_json(json(&mounted.json()?)? + "\n");
+        return print_json(json_text(&value(&mounted.json()?)?)?);
     }
-    let stats = mounted.stats()?;
-    print(text::render(&stats, mounted.transport()?, &mounted.sandbox()?))
+    print(Shown::of(&mounted)?.text(args.all))
 }
 
-/// The same JSON, indented.
-fn json(text: &str) -> Result<String> {
-    let fail =
-        |error| Failure { line: format!("the mount's counters: {error}"), code: Failure::INTERNAL };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(fail)?;
-    serde_json::to_string_pretty(&value).map_err(fail)
+/// The counters of a mount as a value of JSON.
+fn value(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).map_err(|error| Failure {
+        line: format!("the mount's counters: {error}"),
+        code: Failure::INTERNAL,
+    })
+}
+
+/// What is shown of a mount.
+#[derive(Debug)]
+struct Shown {
+    dir: String,
+    stats: Stats,
+    transport: &'static str,
+    sandbox: String,
+}
+
+impl Shown {
+    fn of(mounted: &MountedVolume) -> Result<Self> {
+        Ok(Self {
+            dir: mounted.root.display().to_string(),
+            stats: mounted.stats()?,
+            transport: mounted.transport()?,
+            sandbox: mounted.sandbox()?,
+        })
+    }
+
+    fn text(&self, all: bool) -> String {
+        if all { text::render(self) } else { summary::render(self) }
+    }
 }

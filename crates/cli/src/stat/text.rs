@@ -2,14 +2,20 @@
 
 use std::fmt::Write as _;
 
-use extol::Stats;
+use extol::{LazyInitStats, Stats};
 use extol_cli_common::counted;
 use extol_task::Distribution;
 use serde_json::Value;
 
-/// Everything, of a mount whose requests come over `transport`, to a daemon in this `sandbox`.
-pub fn render(stats: &Stats, transport: &str, sandbox: &str) -> String {
-    let mut text = summary(stats);
+use super::Shown;
+use super::summary::{advice, state_line};
+
+/// Everything.
+pub fn render(shown: &Shown) -> String {
+    let Shown { dir, stats, transport, sandbox } = shown;
+    let mut text = state_line(dir, stats) + "\n";
+    text.extend(advice(dir, stats).into_iter().chain(["\n".to_owned()]));
+    text.push_str(&pipeline_text(stats));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{:<20} {transport}", "requests come over");
     let _ = writeln!(text, "{:<20} {sandbox}", "sandbox");
@@ -24,7 +30,7 @@ pub fn render(stats: &Stats, transport: &str, sandbox: &str) -> String {
 }
 
 /// Without the table of everything.
-pub fn summary(stats: &Stats) -> String {
+fn pipeline_text(stats: &Stats) -> String {
     let mut text = stats.journal.jbd2_info();
     text.push('\n');
     let fast = &stats.journal.fast_commit;
@@ -37,7 +43,7 @@ pub fn summary(stats: &Stats) -> String {
 }
 
 /// What fast commits did, in one line.
-fn fast_commits(stats: &Stats) -> String {
+pub(super) fn fast_commits(stats: &Stats) -> String {
     let f = &stats.journal.fast_commit;
     if !f.enabled && f.commits == 0 {
         return "off".to_owned();
@@ -105,36 +111,31 @@ fn pipeline(text: &mut String, stats: &Stats) {
             }
         },
     );
-    let l = &stats.lazy_init;
-    row(
-        "lazy init",
-        match (l.groups_total, l.estimated_end_s) {
-            (0, _) => l.state.clone(),
-            (total, Some(left)) => {
-                format!(
-                    "{}, {} of {total} groups zeroed, about {left} s left",
-                    l.state, l.groups_done
-                )
-            }
-            (total, None) => format!("{}, {} of {total} groups zeroed", l.state, l.groups_done),
-        },
-    );
+    row("lazy init", lazy_init(&stats.lazy_init));
     row("merged requests", stats.checkpoint_merge.line());
     row("space waits", format!("{} ({} in all)", j.space_waits, time(j.space_wait_ns)));
     text.push('\n');
     distributions(text, stats);
 }
 
-/// The table of durations and sizes.
-fn distributions(text: &mut String, stats: &Stats) {
+/// What the lazy initialisation of inode tables does, in one line.
+pub(super) fn lazy_init(l: &LazyInitStats) -> String {
+    match (l.groups_total, l.estimated_end_s) {
+        (0, _) => l.state.clone(),
+        (total, Some(left)) => {
+            format!("{}, {} of {total} groups zeroed, about {left} s left", l.state, l.groups_done)
+        }
+        (total, None) => format!("{}, {} of {total} groups zeroed", l.state, l.groups_done),
+    }
+}
+
+/// The rows of the table of durations and sizes: name, values, how one is shown.
+pub(super) fn distribution_rows(
+    stats: &Stats,
+) -> [(&'static str, &Distribution, fn(u64) -> String); 9] {
     let d = &stats.journal.distributions;
-    let _ = writeln!(
-        text,
-        "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}  powers of two",
-        "", "count", "p50", "p99", "p99.9", "max"
-    );
-    for (name, distribution, show) in [
-        ("durable request", &d.sync_wait_ns, time as fn(u64) -> String),
+    [
+        ("durable request", &d.sync_wait_ns, time),
         ("requests per commit", &d.batch_size, |n| n.to_string()),
         ("commit", &d.commit_ns, time),
         ("  locked", &d.locked_ns, time),
@@ -143,7 +144,17 @@ fn distributions(text: &mut String, stats: &Stats) {
         ("checkpoint", &d.checkpoint_ns, time),
         ("handle start", &d.handle_start_ns, time),
         ("space wait", &d.space_wait_ns, time),
-    ] {
+    ]
+}
+
+/// The table of durations and sizes.
+fn distributions(text: &mut String, stats: &Stats) {
+    let _ = writeln!(
+        text,
+        "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}  powers of two",
+        "", "count", "p50", "p99", "p99.9", "max"
+    );
+    for (name, distribution, show) in distribution_rows(stats) {
         let _ = writeln!(
             text,
             "{name:<20} {:>9} {:>9} {:>9} {:>9} {:>9}  {}",

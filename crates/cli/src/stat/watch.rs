@@ -1,14 +1,13 @@
 //! `extol stat --watch`: samples at an interval, with rates.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use extol::Stats;
-use extol_cli_common::{Failure, Result, print, print_json};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use extol_cli_common::{Failure, Result, json_line, print, print_json};
 
-use super::text;
+use super::{Shown, value};
+use crate::args::StatArgs;
+use crate::interrupt;
 use crate::mounted::MountedVolume;
 
 /// Interval at which signals are checked.
@@ -83,36 +82,33 @@ impl Rates {
     }
 }
 
-/// Shows a mount every `seconds` until interrupted. With `json`, one line per sample.
-pub fn run(mounted: &MountedVolume, seconds: f64, json: bool) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
-    }
+/// Shows a mount every `seconds` until interrupted. With `--json`, one line per sample.
+pub fn run(mounted: &MountedVolume, seconds: f64, args: &StatArgs) -> Result<()> {
+    interrupt::catch()?;
     let period = Duration::from_secs_f64(seconds.clamp(0.1, 1e6));
     let mut last: Option<(Instant, Stats)> = None;
-    while !stop.load(Ordering::Relaxed) {
+    while !interrupt::came() {
         let now = Instant::now();
-        if json {
-            print_json(mounted.json()? + "\n")?;
+        if args.json {
+            print_json(json_line(&value(&mounted.json()?)?)?)?;
         } else {
-            let stats = mounted.stats()?;
+            let shown = Shown::of(mounted)?;
             let mut screen = String::new();
             if let Some((then, before)) = &last {
                 screen.push('\n');
                 screen.push_str(
-                    &Rates::between(before, &stats, now.duration_since(*then).as_secs_f64())
+                    &Rates::between(before, &shown.stats, now.duration_since(*then).as_secs_f64())
                         .render(),
                 );
             }
-            screen.push_str(&text::summary(&stats));
+            screen.push_str(&shown.text(args.all));
             print(screen)?;
-            last = Some((now, stats));
+            last = Some((now, shown.stats));
         }
-        while now.elapsed() < period && !stop.load(Ordering::Relaxed) {
+        while now.elapsed() < period && !interrupt::came() {
             std::thread::sleep(POLL_INTERVAL.min(period.saturating_sub(now.elapsed())));
         }
     }
-    Ok(())
+    // The end is told without a line: there is no other one.
+    interrupt::check().map_err(|failure| Failure::silent(failure.code))
 }

@@ -5,34 +5,32 @@ use extol_task::Distribution;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, Gauge, Paragraph, Sparkline};
 
 use super::view::View;
-use crate::stat::{free_percent, time};
+use crate::stat::{free_percent, state_line, time};
 
-/// Draws the dashboard.
+/// Draws the dashboard. At 24 lines and 80 columns nothing of the log and of the latencies is cut
+/// off; a smaller screen shows the upper part.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let Some(stats) = view.stats() else { return };
-    let [head, gauges, curves, tables, foot] = Layout::vertical([
-        Constraint::Length(3),
-        Constraint::Length(3),
-        Constraint::Length(6),
-        Constraint::Min(3),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let latencies = latencies(view, stats);
+    let table = u16::try_from(latencies.len()).unwrap_or(u16::MAX) + BORDERS;
+    let others = HEAD + GAUGES + table + FOOT;
+    let spare = frame.area().height.saturating_sub(others).clamp(3, 6);
+    let mut left = frame.area();
+    let [head, gauges, curves] = [HEAD, GAUGES, spare].map(|lines| take(&mut left, lines));
+    let tables = left.height.saturating_sub(FOOT);
+    let [tables, foot] = [tables, FOOT].map(|lines| take(&mut left, lines));
     header(frame, head, view, stats);
     let [log, lazy] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(1)]).areas(gauges);
     log_gauge(frame, log, stats);
     lazy_gauge(frame, lazy, stats);
     sparklines(frame, curves, view);
     let [left, right] =
-        Layout::horizontal([Constraint::Length(56), Constraint::Min(20)]).areas(tables);
-    frame.render_widget(
-        Paragraph::new(latencies(view, stats)).block(Block::bordered().title("latency")),
-        left,
-    );
+        Layout::horizontal([Constraint::Length(LATENCIES), Constraint::Min(20)]).areas(tables);
+    frame.render_widget(Paragraph::new(latencies).block(Block::bordered().title("latency")), left);
     frame.render_widget(
         Paragraph::new(mechanisms(view, stats)).block(Block::bordered().title("pipeline")),
         right,
@@ -40,26 +38,37 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Paragraph::new(footer(view)).style(Style::new().fg(Color::DarkGray)), foot);
 }
 
+/// Takes so many lines from the top, or those that there are.
+fn take(area: &mut Rect, lines: u16) -> Rect {
+    let taken = Rect { height: lines.min(area.height), ..*area };
+    area.y += taken.height;
+    area.height -= taken.height;
+    taken
+}
+
+/// Lines of the head, the gauges and the foot.
+const HEAD: u16 = 3;
+const GAUGES: u16 = 3;
+const FOOT: u16 = 1;
+const BORDERS: u16 = 2;
+/// Columns of the table of latencies.
+const LATENCIES: u16 = 13 + 4 * 8 + BORDERS;
+
 fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
     let rates = view.rates();
-    let state = match (&stats.journal.aborted, stats.read_only) {
-        (Some(why), _) => Span::styled(format!("  aborted: {why}"), Style::new().fg(Color::Red)),
-        (None, true) => Span::styled("  read-only", Style::new().fg(Color::Yellow)),
-        (None, false) => Span::raw(""),
+    let color = match (stats.stopped, stats.read_only || stats.frozen) {
+        (true, _) => Color::Red,
+        (false, true) => Color::Yellow,
+        (false, false) => Color::Reset,
     };
-    let first = Line::from(vec![
-        Span::styled(format!("extol  {}", view.dir()), bold),
-        Span::raw(format!(
-            "  {:.0} operations/s  {:.1} commits/s  {:.1} fast/s  {:.1} fsync/s  {:.1} flushes/s",
+    let bold = Style::new().add_modifier(Modifier::BOLD).fg(color);
+    let lines = vec![
+        Line::styled(state_line(view.dir(), stats), bold),
+        Line::from(format!(
+            "{:.0} operations/s  {:.1} commits/s  {:.1} fast/s  {:.1} fsync/s  {:.1} flushes/s",
             rates.operations, rates.commits, rates.fast_commits, rates.syncs, rates.flushes
         )),
-        state,
-    ]);
-    let lines = vec![
-        first,
         Line::from(stats.mount_options.clone()),
-        Line::from(stats.checkpoint_merge.line()),
     ];
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -84,10 +93,8 @@ fn log_gauge(frame: &mut Frame<'_>, area: Rect, stats: &Stats) {
         60..85 => Color::Yellow,
         _ => Color::Red,
     };
-    let label = format!(
-        "{used}% used of {} blocks, {} not yet in place",
-        j.log_blocks, j.checkpoint_blocks
-    );
+    let label =
+        format!("{used}% used of {} blocks, {} not in place", j.log_blocks, j.checkpoint_blocks);
     frame.render_widget(gauge("log", used, label, color), area);
 }
 
@@ -102,8 +109,11 @@ fn lazy_gauge(frame: &mut Frame<'_>, area: Rect, stats: &Stats) {
         return;
     }
     let percent = l.groups_done * 100 / l.groups_total;
-    let left = l.estimated_end_s.map_or(String::new(), |s| format!(", {s} s left"));
-    let label = format!("{} {}/{}{left}", l.state, l.groups_done, l.groups_total);
+    let (done, total) = (l.groups_done, l.groups_total);
+    let label = match l.estimated_end_s {
+        Some(left) => format!("{done}/{total}, {left} s left"),
+        None => format!("{} {done}/{total}", l.state),
+    };
     frame.render_widget(gauge(title, percent, label, Color::Blue), area);
 }
 
@@ -129,7 +139,7 @@ fn latencies(view: &View, stats: &Stats) -> Vec<Line<'static>> {
     let d = &stats.journal.distributions;
     let row = |name: &str, d: &Distribution| {
         Line::from(format!(
-            "{name:<14}{:>9} {:>9} {:>9} {:>9}",
+            "{name:<13}{:>8}{:>8}{:>8}{:>8}",
             time(d.p50),
             time(d.p99),
             time(d.p999),
@@ -137,7 +147,7 @@ fn latencies(view: &View, stats: &Stats) -> Vec<Line<'static>> {
         ))
     };
     vec![
-        Line::from(format!("{:<14}{:>9} {:>9} {:>9} {:>9}", "", "p50", "p99", "p99.9", "max")),
+        Line::from(format!("{:<13}{:>8}{:>8}{:>8}{:>8}", "", "p50", "p99", "p99.9", "max")),
         row("fsync, now", view.recent_syncs()),
         row("fsync", &d.sync_wait_ns),
         row("commit", &d.commit_ns),
@@ -150,50 +160,33 @@ fn latencies(view: &View, stats: &Stats) -> Vec<Line<'static>> {
     ]
 }
 
+/// Short: the pane is narrow.
 fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
     let j = &stats.journal;
     let d = &j.distributions;
     let a = &j.async_checkpoint;
+    let f = &j.fast_commit;
+    let m = &stats.checkpoint_merge;
     let threshold =
         a.threshold.map_or("off".to_owned(), |t| format!("under {}% free", t.percent()));
-    vec![
-        Line::from(format!(
-            "group size   {:.1} now, p50 {}, max {}",
-            view.rates().batch,
-            d.batch_size.p50,
-            d.batch_size.max
-        )),
-        Line::from(format!(
-            "batch waits  {} ({}), {} syncers",
-            j.batching.waits,
-            time(j.batching.wait_ns),
-            j.batching.syncers
-        )),
-        Line::from(format!("fast commits {}", fast_commits(stats))),
-        Line::from(format!("async ckpt   {threshold}")),
-        Line::from(format!("  wrote      {} batches, {} blocks", a.batches, a.blocks)),
-        Line::from(format!(
-            "space waits  {} ({}), {:.1}/s",
-            j.space_waits,
-            time(j.space_wait_ns),
-            view.rates().space_waits
-        )),
-        Line::from(format!(
-            "dirty data   {} KiB in {} files",
-            stats.dirty_bytes / 1024,
-            stats.inodes_dirty
-        )),
-    ]
-}
-
-/// Short: the pane is narrow.
-fn fast_commits(stats: &Stats) -> String {
-    let f = &stats.journal.fast_commit;
-    if !f.enabled && f.commits == 0 {
-        return "off".to_owned();
-    }
-    let full = f.ineligible + f.failed;
-    format!("{} in {} blocks, {full} in full, {}", f.commits, f.blocks, time(f.average_ns))
+    let fast = match f.enabled || f.commits > 0 {
+        true => format!("{}, {} in full", f.commits, f.ineligible + f.failed),
+        false => "off".to_owned(),
+    };
+    let group = view.rates().batch;
+    let rows = [
+        ("group size", format!("{group:.1}, p50 {}, max {}", d.batch_size.p50, d.batch_size.max)),
+        ("batch waits", format!("{} ({})", j.batching.waits, time(j.batching.wait_ns))),
+        ("syncers", j.batching.syncers.to_string()),
+        ("fast", fast),
+        ("  average", format!("{}, {} blocks", time(f.average_ns), f.blocks)),
+        ("async ckpt", threshold),
+        ("  wrote", format!("{} batches, {} blocks", a.batches, a.blocks)),
+        ("merged", format!("{} for {}, {} queued", m.issued, m.total, m.queued)),
+        ("space waits", format!("{} ({})", j.space_waits, time(j.space_wait_ns))),
+        ("dirty", format!("{} KiB, {} files", stats.dirty_bytes / 1024, stats.inodes_dirty)),
+    ];
+    rows.into_iter().map(|(name, value)| Line::from(format!("{name:<12}{value}"))).collect()
 }
 
 fn footer(view: &View) -> String {
@@ -251,7 +244,7 @@ mod tests {
             "waiting 4/10",
             "p99.9",
             "space waits",
-            "CP merge (Queued:",
+            "merged",
             "batch waits",
             "q quit",
             "every 1.00s",
@@ -262,13 +255,61 @@ mod tests {
         assert!(rows(&view, 100, 30).join("\n").contains("PAUSED"));
     }
 
+    /// At 80 columns and 24 lines the log and the latencies are whole, with numbers of any length.
+    #[test]
+    fn a_small_terminal_cuts_nothing_that_matters() {
+        let mut now = stats();
+        now.journal.log_blocks = 10_240_000;
+        now.journal.log_free = 0;
+        now.journal.checkpoint_blocks = 10_240_000;
+        now.lazy_init.state = "running".into();
+        (now.lazy_init.groups_total, now.lazy_init.groups_done) = (12_345, 2345);
+        now.lazy_init.estimated_end_s = Some(1234);
+        let d = &mut now.journal.distributions;
+        for row in [&mut d.sync_wait_ns, &mut d.space_wait_ns] {
+            (row.p50, row.p99, row.p999, row.max) =
+                (999_940_000, 59_990_000_000, 123_400_000_000, 1_234_500_000_000);
+        }
+        let mut view = View::new("/mnt", 1.0);
+        view.feed(Instant::now(), now);
+        let rows = rows(&view, 80, 24);
+        let text = rows.join("\n");
+        for whole in [
+            "100% used of 10240000 blocks, 10240000 not in place",
+            "2345/12345, 1234 s left",
+            "p50     p99   p99.9     max│",
+            "fsync         999.9ms   60.0s  123.4s 1234.5s│",
+            "space wait    999.9ms   60.0s  123.4s 1234.5s│",
+            "handle start ",
+            "every 1.00s  q quit",
+        ] {
+            assert!(text.contains(whole), "{whole} is missing:\n{text}");
+        }
+        assert!(rows[22].starts_with('└') && rows[22].trim_end().ends_with('┘'), "{text}");
+    }
+
+    /// The first line says that the volume is read-only, and why.
+    #[test]
+    fn the_first_line_says_the_state() {
+        let mut now = stats();
+        now.read_only = true;
+        now.stopped = true;
+        now.read_only_reason = Some("No space left on device".into());
+        let mut view = View::new("/mnt", 1.0);
+        view.feed(Instant::now(), now);
+        let rows = rows(&view, 80, 24);
+        assert!(rows[0].starts_with("/mnt: read-only: No space left on device"), "{}", rows[0]);
+    }
+
     #[test]
     fn any_size_of_terminal_will_do() {
         let mut view = View::new("/mnt", 1.0);
         assert!(rows(&view, 20, 5).concat().trim().is_empty(), "nothing known yet");
         view.feed(Instant::now(), stats());
-        for (width, height) in [(1, 1), (20, 5), (300, 100), (80, 24)] {
-            assert_eq!(rows(&view, width, height).len(), usize::from(height));
+        for (width, height) in [(1, 1), (1, 60), (200, 1), (20, 5), (40, 10), (200, 60), (80, 24)] {
+            let rows = rows(&view, width, height);
+            assert_eq!(rows.len(), usize::from(height));
+            assert!(rows[0].starts_with('/'), "{width}x{height}: {}", rows[0]);
         }
     }
 }

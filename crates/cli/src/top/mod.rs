@@ -2,26 +2,29 @@
 //!
 //! ```text
 //!   MountedVolume::stats ─► view.rs  numbers, rates ─► draw.rs  a frame (a pure function)
+//!                              ▲
+//!   the terminal ─► keys.rs ───╯  keys; the end of the terminal
 //! ```
 //!
-//! The terminal is restored at every end: by a key, a signal, an error, a panic.
+//! The terminal is restored at every end: by a key, a signal, an error, a panic. It may end first
+//! (a window that is closed, a connection that breaks): then so does this.
 
 mod draw;
+mod keys;
 mod view;
 
 use std::io::IsTerminal as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result, print};
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT};
 
 use crate::args::TopArgs;
+use crate::interrupt;
 use crate::mounted::MountedVolume;
+use keys::{Input, Key};
 use view::View;
 
 /// Size of the frame that `--once` prints.
@@ -46,16 +49,16 @@ pub fn run(args: &TopArgs) -> Result<()> {
             "extol top needs a terminal; use extol top --once for one frame, or extol stat --watch",
         ));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
-    }
+    interrupt::catch()?;
     // From here on a panic restores the terminal before its message.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
-    let outcome = interact(&mut terminal, &mounted, &mut view, &stop);
-    ratatui::restore();
+    let outcome = interact(&mut terminal, &mounted, &mut view);
+    let _ = ratatui::try_restore();
+    if terminal.show_cursor().is_err() {
+        // A terminal that is gone needs no restoring, and takes no message that it failed.
+        std::mem::forget(terminal);
+    }
     outcome
 }
 
@@ -63,12 +66,13 @@ fn interact(
     terminal: &mut DefaultTerminal,
     mounted: &MountedVolume,
     view: &mut View,
-    stop: &AtomicBool,
 ) -> Result<()> {
-    let fail = |error: std::io::Error| Failure::about("the terminal", error);
     let mut sampled = Instant::now();
+    let mut shown_size = None;
     let mut changed = true;
-    while !stop.load(Ordering::Relaxed) {
+    loop {
+        // The end is told without a line: there is no other one.
+        interrupt::check().map_err(|failure| Failure::silent(failure.code))?;
         if !view.paused() && sampled.elapsed() >= view.period() {
             sampled = Instant::now();
             let stats = mounted.stats().map_err(|_| {
@@ -77,29 +81,34 @@ fn interact(
             view.feed(sampled, stats);
             changed = true;
         }
-        if changed {
-            terminal.draw(|frame| draw::draw(frame, view)).map_err(fail)?;
+        let size = terminal.size().ok();
+        if changed || size != shown_size {
+            if terminal.draw(|frame| draw::draw(frame, view)).is_err() {
+                return Err(hung_up());
+            }
             changed = false;
+            shown_size = size;
         }
-        if event::poll(POLL_INTERVAL).map_err(fail)? {
+        let Input::Keys(keys) = keys::wait(POLL_INTERVAL) else { return Err(hung_up()) };
+        for key in keys {
             changed = true;
-            if let Event::Key(key) = event::read().map_err(fail)?
-                && key.kind != KeyEventKind::Release
-            {
-                match key.code {
-                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Ok(());
-                    }
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                    KeyCode::Char('p' | ' ') => view.pause(),
-                    KeyCode::Char('+') => view.faster(),
-                    KeyCode::Char('-') => view.slower(),
-                    _ => {}
+            match key {
+                Key::Quit => return Ok(()),
+                Key::Interrupt => {
+                    return Err(Failure::silent(Failure::interrupted(SIGINT).code));
                 }
+                Key::Pause => view.pause(),
+                Key::Faster => view.faster(),
+                Key::Slower => view.slower(),
             }
         }
     }
-    Ok(())
+}
+
+/// The terminal is gone: the end is that of SIGHUP, which the kernel sends to most processes of a
+/// terminal then. A line would reach nothing.
+fn hung_up() -> Failure {
+    Failure::silent(Failure::interrupted(SIGHUP).code)
 }
 
 /// One frame as text.

@@ -1,0 +1,122 @@
+//! SIGINT, SIGTERM and SIGHUP end a command that makes something without leaving it half made.
+//!
+//! The first signal is noted, and the command ends at its next step: it takes away what is not
+//! whole and closes the volume. The second signal ends the process at once. The exit code is 128
+//! and the number of the signal, as of a process that the signal ends itself. (Commands that make
+//! nothing do not come here: the signal ends them.)
+//!
+//! A signal that the process was told to ignore (nohup(1), a background job of a script) stays
+//! ignored.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult};
+use extol_cli_common::{Failure, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// The signal that came last; 0: none.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// From now on signals are noted.
+pub fn catch() -> Result<()> {
+    let again = Arc::new(AtomicBool::new(false));
+    let ignored = ignored();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = usize::try_from(signal).unwrap_or(0);
+        if ignored >> number.saturating_sub(1) & 1 != 0 {
+            continue;
+        }
+        // In this order: the first signal sets the flag that the second one finds.
+        flag::register_conditional_default(signal, Arc::clone(&again))
+            .and_then(|_| flag::register(signal, Arc::clone(&again)))
+            .and_then(|_| flag::register_usize(signal, Arc::clone(&SIGNAL), number))
+            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
+    }
+    Ok(())
+}
+
+/// The signals that are ignored, one bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// True if a signal came.
+pub fn came() -> bool {
+    SIGNAL.load(Ordering::SeqCst) != 0
+}
+
+/// How the command ends if a signal came.
+pub fn check() -> Result<()> {
+    match i32::try_from(SIGNAL.load(Ordering::SeqCst)) {
+        Ok(0) => Ok(()),
+        signal => Err(Failure::interrupted(signal.unwrap_or(SIGINT))),
+    }
+}
+
+/// The outcome of a command: after a signal, what failed has failed because of it.
+pub fn explain(outcome: Result<()>) -> Result<()> {
+    outcome.or_else(|failure| check().and(Err(failure)))
+}
+
+/// A device on which every change fails once a signal came. (Reads are short.)
+#[derive(Debug)]
+pub struct Interruptible<D> {
+    inner: D,
+}
+
+impl<D: BlockDevice> Interruptible<D> {
+    pub fn new(inner: D) -> Self {
+        Self { inner }
+    }
+
+    fn go(&self, offset: u64) -> DeviceResult<()> {
+        if came() {
+            let why = std::io::Error::from(std::io::ErrorKind::Interrupted);
+            return Err(DeviceError::new(DeviceOp::Write, offset, 0, why));
+        }
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Interruptible<D> {
+    extol_block::pass_on!(shape, abilities, reads);
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> DeviceResult<()> {
+        self.go(offset)?;
+        self.inner.write_at(buf, offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[std::io::IoSlice<'_>], offset: u64) -> DeviceResult<()> {
+        self.go(offset)?;
+        self.inner.write_vectored_at(bufs, offset)
+    }
+
+    fn write_scattered(&self, writes: &[extol_block::ScatteredWrite<'_>]) -> DeviceResult<()> {
+        self.go(0)?;
+        self.inner.write_scattered(writes)
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> DeviceResult<()> {
+        self.go(offset)?;
+        self.inner.write_fua(buf, offset)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.go(0)?;
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.go(offset)?;
+        self.inner.discard(offset, len)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.go(offset)?;
+        self.inner.zero_range(offset, len)
+    }
+}

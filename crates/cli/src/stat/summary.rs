@@ -1,0 +1,215 @@
+//! The summary: one screen.
+
+use std::fmt::Write as _;
+
+use extol::Stats;
+use extol_cli_common::counted;
+use extol_vfs::plain;
+
+use super::Shown;
+use super::text::{distribution_rows, fast_commits, free_percent, lazy_init, time};
+
+/// Columns of a line, but for the first, which may not leave out why the volume is read-only.
+const WIDTH: usize = 80;
+
+/// Whether the volume may be written, and why not.
+pub fn state_line(dir: &str, stats: &Stats) -> String {
+    let dir = plain(dir);
+    match (&stats.read_only_reason, stats.frozen) {
+        (Some(why), _) => format!("{dir}: read-only: {}", plain(why)),
+        (None, true) => format!("{dir}: frozen: changes wait for extol thaw"),
+        (None, false) => format!("{dir}: read-write"),
+    }
+}
+
+/// What to do about it, if an error is the reason.
+pub fn advice(dir: &str, stats: &Stats) -> Option<String> {
+    let dir = plain(dir);
+    stats.stopped.then(|| format!("when the cause is gone: extol remount -o rw {dir}"))
+}
+
+pub fn render(shown: &Shown) -> String {
+    let Shown { dir, stats, transport, sandbox } = shown;
+    let mut rows = vec![state_line(dir, stats)];
+    rows.extend(advice(dir, stats));
+    let mut row = |name: &str, value: String| rows.push(cut(&format!("{name:<16} {value}")));
+    row("space", space(stats));
+    row("options", stats.mount_options.clone());
+    row("requests", format!("{} over {transport}", counted(stats.operations, "operation")));
+    row("sandbox", sandbox.clone());
+    let j = &stats.journal;
+    row("commits", commits(stats));
+    if j.log_blocks > 0 {
+        let waits = format!("{} ({})", counted(j.space_waits, "wait"), time(j.space_wait_ns));
+        let behind = counted(j.checkpoint_blocks, "block");
+        row("log", format!("{}% free, {behind} not in place, {waits}", free_percent(stats)));
+    }
+    row("fast commits", fast_commits(stats));
+    if let Some(reasons) = reasons(stats) {
+        row("  in full", reasons);
+    }
+    row("data", data(stats));
+    row("inode tables", lazy_init(&stats.lazy_init));
+    if stats.errors_seen > 0 {
+        row("errors", format!("{} met: see extol check", counted(stats.errors_seen, "error")));
+    }
+    let mut text = rows.join("\n");
+    text.push('\n');
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\n{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "", "count", "p50", "p99", "p99.9", "max"
+    );
+    for (name, d, show) in distribution_rows(stats).into_iter().filter(|row| is_main(row.0)) {
+        let [p50, p99, p999, max] = [d.p50, d.p99, d.p999, d.max].map(show);
+        let _ = writeln!(text, "{name:<20} {:>9} {p50:>9} {p99:>9} {p999:>9} {max:>9}", d.count);
+    }
+    text
+}
+
+/// The rows of the table of times that the summary has: not the phases of a commit.
+fn is_main(name: &str) -> bool {
+    !name.starts_with(' ')
+}
+
+fn cut(line: &str) -> String {
+    let line = plain(line);
+    if line.chars().count() <= WIDTH {
+        return line.trim_end().to_owned();
+    }
+    line.chars().take(WIDTH - 1).chain(['…']).collect()
+}
+
+fn space(s: &Stats) -> String {
+    let bytes = |blocks: u64| blocks.saturating_mul(u64::from(s.block_size));
+    format!(
+        "{} free of {}, {} free of {}",
+        size(bytes(s.free_blocks)),
+        size(bytes(s.blocks)),
+        s.free_inodes,
+        counted(s.inodes, "inode")
+    )
+}
+
+fn commits(s: &Stats) -> String {
+    let j = &s.journal;
+    format!(
+        "{} ({} asked for), {} on average, {}",
+        counted(j.transactions, "transaction"),
+        j.requested,
+        time(j.average_commit_ns),
+        counted(j.flushes, "flush")
+    )
+}
+
+/// The reasons of full commits, the most frequent ones first.
+fn reasons(s: &Stats) -> Option<String> {
+    let mut reasons: Vec<_> =
+        s.journal.fast_commit.reasons.iter().filter(|(_, count)| *count > 0).collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let words: Vec<_> = reasons.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+fn data(s: &Stats) -> String {
+    format!(
+        "{} not written yet in {}, {} cached",
+        size(s.dirty_bytes as u64),
+        counted(s.inodes_dirty as u64, "inode"),
+        size(s.data_cache.bytes as u64)
+    )
+}
+
+/// Bytes in binary units.
+fn size(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = usize::from(value < 10.0);
+    format!("{value:.digits$} {}", units.get(unit).unwrap_or(&"EiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use extol_block::{MemDevice, SharedDevice};
+
+    use super::*;
+
+    fn shown(options: &str) -> Shown {
+        let device = MemDevice::new(16 << 20);
+        extol::mkfs::mkfs(&device, &extol::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
+        let device: SharedDevice = Arc::new(device);
+        let options = extol::MountOptions::parse(options).unwrap();
+        Shown {
+            dir: "/mnt/data".into(),
+            stats: extol::Ext4::open(device, &options).unwrap().stats(),
+            transport: "io_uring",
+            sandbox: "capabilities sys_nice, no groups, no_new_privs, seccomp, Landlock 7".into(),
+        }
+    }
+
+    /// One screen, with every line that there can be and numbers of any size.
+    #[test]
+    fn the_summary_fits_a_screen() {
+        let mut shown = shown("commit=9,noatime,async_checkpoint=30,checkpoint=merge,errors=panic");
+        let stats = &mut shown.stats;
+        stats.operations = u64::MAX;
+        stats.errors_seen = u64::MAX;
+        stats.read_only = true;
+        stats.stopped = true;
+        stats.read_only_reason = Some("writing file data failed: No space left on device".into());
+        stats.journal.transactions = u64::MAX;
+        stats.journal.checkpoint_blocks = u64::MAX;
+        stats.journal.log_blocks = 1000;
+        for (_, count) in &mut stats.journal.fast_commit.reasons {
+            *count = u64::MAX;
+        }
+        stats.journal.fast_commit.enabled = true;
+        let text = render(&shown);
+        assert!(text.lines().count() <= 23, "{} lines:\n{text}", text.lines().count());
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+        let mut lines = text.lines();
+        assert_eq!(
+            lines.next(),
+            Some("/mnt/data: read-only: writing file data failed: No space left on device")
+        );
+        assert_eq!(
+            lines.next(),
+            Some("when the cause is gone: extol remount -o rw /mnt/data"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_first_line_says_the_state() {
+        let mut shown = shown("");
+        assert!(render(&shown).starts_with("/mnt/data: read-write\nspace "), "{}", render(&shown));
+        shown.stats.frozen = true;
+        assert!(render(&shown).starts_with("/mnt/data: frozen: "));
+        shown.stats.read_only_reason = Some("mounted read-only".into());
+        assert!(render(&shown).starts_with("/mnt/data: read-only: mounted read-only\nspace "));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [
+            (0, "0.0 KiB"),
+            (1536, "1.5 KiB"),
+            (10 << 20, "10 MiB"),
+            ((1 << 30) - 1, "1024 MiB"),
+            (5 << 40, "5.0 TiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}
