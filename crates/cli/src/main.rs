@@ -21,6 +21,7 @@
 //!     ├── inspect/        info, log, replay
 //!     ├── mkfs.rs         mkfs
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
+//!     ├── manual.rs       manual pages, completions of shells
 //!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
@@ -36,6 +37,7 @@ mod inspect;
 mod limits;
 mod loop_device;
 mod maintenance;
+mod manual;
 mod metrics;
 mod mkfs;
 mod monitor;
@@ -95,5 +97,7 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }
