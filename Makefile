@@ -16,6 +16,7 @@ export PREFIX DESTDIR SBINDIR UNITDIR ZSHDIR
 # What is built and installed: quick, which compiles in a minute or two, or release.
 PROFILE ?= quick
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+BUILT := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/extol
 
 build: ## build target/quick/extol (the default)
 	cargo build --profile $(PROFILE) -p extol-cli
@@ -24,7 +25,7 @@ release: ## build target/release/extol, optimised as one: takes some minutes
 	@$(MAKE) --no-print-directory build PROFILE=release
 
 install: ## install what was built, with manual pages (PREFIX=/usr/local DESTDIR= PROFILE=quick)
-	EXTOL=$(TARGET)/$(PROFILE)/extol scripts/install.sh install
+	EXTOL=$(BUILT) scripts/install.sh install
 
 uninstall: ## remove what install has put there
 	scripts/install.sh uninstall
@@ -35,7 +36,7 @@ package: deps ## build the Debian package (PROFILE=release)
 demo: ## make, mount, fill and check a volume
 	@scripts/demo.sh
 
-test: deps ## formatting, lints, documentation, all tests
+test: ## formatting, lints, documentation, all tests
 	@scripts/test.sh
 
 lint: ## the rules of writing, formatting and lints
