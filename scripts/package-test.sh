@@ -41,7 +41,8 @@ end() {
         done
         find "$group" -depth -type d -exec rmdir {} +
     fi
-    losetup -nO NAME,BACK-FILE | grep -F "$work/" | cut -d ' ' -f 1 | xargs -r -n 1 losetup -d || true
+    losetup -nO NAME,BACK-FILE | grep -F "$work/" | cut -d ' ' -f 1 |
+        xargs -r -n 1 losetup -d || true
     rm -rf "$work"
 }
 trap end EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Debian package with cargo-deb, of what scripts/install.sh installs: target/debian/*.deb.
-# What is in it besides stands in crates/cli/Cargo.toml. Prints the package's path in the last line.
+# Builds the Debian package with cargo-deb, target/debian/*.deb: what scripts/install.sh installs,
+# and what stands in crates/cli/Cargo.toml. Prints the package's path in the last line.
 #
 #   scripts/package.sh [PROFILE]            release by default
 #   scripts/package.sh --no-build PROFILE   packs what cargo has built before

@@ -69,8 +69,10 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
 step "cargo install"
 # What is compiled here is what the tests need, too.
-cargo install --debug --locked --quiet --path crates/cli --target-dir target --root target/installed
-[ "$(target/installed/bin/extol --version)" = "extol $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" ]
+cargo install --debug --locked --quiet --path crates/cli --target-dir target \
+    --root target/installed
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+[ "$(target/installed/bin/extol --version)" = "extol $version" ]
 
 step "tests, the model, the examples, fuzzing, and the package"
 end_heartbeat # run-tests.sh has its own.

@@ -75,8 +75,8 @@ by_hand() {
         is_there /srv/disk.img
     done
     rm /srv/disk.img
-    su user -c 'cd && mkdir mnt && extol mkfs -q -E root_owner my.img 64M && extol mount my.img mnt &&
-        echo hello >mnt/file && extol umount mnt && rmdir mnt'
+    su user -c 'cd && mkdir mnt && extol mkfs -q -E root_owner my.img 64M &&
+        extol mount my.img mnt && echo hello >mnt/file && extol umount mnt && rmdir mnt'
     is_there /home/user/my.img
     rm /home/user/my.img
 }
