@@ -1,22 +1,42 @@
 # Every target works on a fresh machine: scripts/install-deps.sh installs what is missing.
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake device
-.PHONY: clean
+.PHONY: help deps build release install uninstall package demo test lint bench device
+.PHONY: long-test crash fuzz soak kill-rounds shake clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install what is missing
 	@scripts/install-deps.sh
 
-build: ## build the optimised binary, target/release/extol (the default)
-	cargo build --release -p extol-cli
+# Where `make install` puts things; scripts/install.sh has the others.
+PREFIX ?= /usr/local
+export PREFIX DESTDIR SBINDIR UNITDIR ZSHDIR
+# What is built and installed: quick, which compiles in a minute or two, or release.
+PROFILE ?= quick
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BUILT := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/extol
+
+build: ## build target/quick/extol (the default)
+	cargo build --profile $(PROFILE) -p extol-cli
+
+release: ## build target/release/extol, optimised as one: takes some minutes
+	@$(MAKE) --no-print-directory build PROFILE=release
+
+install: ## install what was built, with manual pages (PREFIX=/usr/local DESTDIR= PROFILE=quick)
+	EXTOL=$(BUILT) scripts/install.sh install
+
+uninstall: ## remove what install has put there
+	scripts/install.sh uninstall
+
+package: deps ## build the Debian package (PROFILE=release)
+	@scripts/package.sh $(if $(filter command line,$(origin PROFILE)),$(PROFILE),release)
 
 demo: ## make, mount, fill and check a volume
 	@scripts/demo.sh
 
-test: deps ## formatting, lints, documentation, all tests
+test: ## formatting, lints, documentation, all tests
 	@scripts/test.sh
 
 lint: ## the rules of writing, formatting and lints
@@ -25,7 +45,7 @@ lint: ## the rules of writing, formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-bench: build ## compare with Linux and fuse2fs (root)
+bench: release ## compare with Linux and fuse2fs (root)
 	cargo build --release -p extol-bench
 	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol-bench metadata \
 		--target mount --target noop --target kernel --target fuse2fs

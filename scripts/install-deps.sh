@@ -4,6 +4,7 @@
 #
 #   scripts/install-deps.sh          everything for `make test`
 #   scripts/install-deps.sh demo     what `make demo` needs
+#   scripts/install-deps.sh package  what `make package` and its test need
 #
 # Needs root or sudo, and the network, if something is missing. Exit code: 0, or 1 if something
 # cannot be installed.
@@ -14,9 +15,13 @@ demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 moun
 tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench
        postmark:postmark c++:g++ tar:tar gzip:gzip setpriv:util-linux unshare:util-linux git:git
        python3:python3-minimal tmux:tmux fuser:psmisc strace:strace)
+package=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
 
-wanted=("${demo[@]}")
-[ "${1:-}" = demo ] || wanted+=("${tests[@]}")
+case ${1:-} in
+    demo) wanted=("${demo[@]}") ;;
+    package) wanted=("${demo[@]}" "${package[@]}") ;;
+    *) wanted=("${demo[@]}" "${package[@]}" "${tests[@]}") ;;
+esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 packages=()
@@ -60,8 +65,12 @@ if [ "${1:-}" != demo ] && command -v rustup >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 fi
-# Two to three minutes on two processors, once.
-if [ "${1:-}" != demo ] && ! cargo deny --version >/dev/null 2>&1; then
-    echo "installing cargo-deny"
-    cargo install --locked --quiet cargo-deny
-fi
+# Not optimised: each runs for seconds, and compiling them takes longer.
+tool() {
+    if ! cargo "$1" --version >/dev/null 2>&1; then
+        echo "installing cargo-$1"
+        cargo install --locked --debug --quiet "cargo-$1"
+    fi
+}
+[ "${1:-}" = demo ] || tool deb
+[ -n "${1:-}" ] || tool deny

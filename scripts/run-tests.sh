@@ -2,7 +2,8 @@
 # Runs all test programs of the workspace, two at a time: many of them wait for disks, mounts and
 # clocks. What runs is what `cargo test --workspace --no-fail-fast` runs, with its "Running" and
 # "test result:" lines, and the model besides; the output of a program comes in one piece when it
-# has ended. A table of what took how long closes, the longest first.
+# has ended. Every half a minute a line says what is running. A table of what took how long closes,
+# the longest first, and a line that says how many passed.
 #
 #   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one
 #                                       more program
@@ -13,6 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+. scripts/heartbeat.sh
 
 # These measure time or count loop devices: they run one by one when all else has ended.
 alone='^(testing/(e2e/(bounds|commands)|crashkit/tests/crash_states)|bench/tests/medium)\.rs'
@@ -23,7 +25,7 @@ longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pj
     crates/ondisk/tests/images testing/e2e/posix crates/extol/tests/random)
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'end_heartbeat; rm -rf "$work"' EXIT
 
 # A job is a line "title <tab> directory <tab> command". Cargo says which test programs there are;
 # its errors are its own. A title is the source's path (cargo has crates/cli/../../testing/e2e).
@@ -39,6 +41,7 @@ list() {
         sed -En "${example}s|.*$path.*$program.*|$job >/dev/null|p" "$work/cargo"
     } | sed "s|^$root/||; s|^[^/\t]*/[^/\t]*/\.\./\.\./||" | sort >>"$work/all"
 }
+[ "${1:-}" = --list ] || heartbeat "building the tests"
 list --features extol-jbd2/model --test model
 list
 # Should cargo's list look different one day, "nothing ran" must not pass for success.
@@ -68,9 +71,11 @@ run_job() {
     local mine=$work/$1.$2 title dir command rc=0 TIMEFORMAT='%R %U %S'
     mkdir "$mine" 2>/dev/null || return 0
     IFS=$'\t' read -r title dir command < <(sed -n "$2p" "$work/$1")
+    printf '%s\t%s\n' "$SECONDS" "$title" >"$mine/running"
     {
         time { (cd "$dir" && eval "$command") >"$mine/log" 2>&1 </dev/null; }
     } 2>"$mine/time" || rc=$?
+    rm "$mine/running"
     (
         flock 9
         printf '     Running %s (%s)\n' "$title" "${command//"$root/"/}"
@@ -81,20 +86,36 @@ run_job() {
     ) 9>"$work/lock"
 }
 run_list() {
-    local lane n
+    local lane n lanes=()
     for lane in $(seq "$2"); do
         for n in $(seq "$(wc -l <"$work/$1")"); do run_job "$1" "$n"; done &
+        lanes+=($!)
     done
-    wait
+    wait "${lanes[@]}"
 }
+all=$(cat "$work/together" "$work/apart" | wc -l)
+# What is running, and since when.
+running() {
+    local done=0 list='' since title file
+    [ ! -e "$work/times" ] || done=$(wc -l <"$work/times")
+    for file in "$work"/*/running; do
+        IFS=$'\t' read -r since title 2>/dev/null <"$file" || continue
+        list+="${list:+, }$title ($(minutes $((SECONDS - since))))"
+    done
+    echo "$done of $all done; running: ${list:-nothing}"
+}
+heartbeat running
 run_list together "${EXTOL_LANES:-2}"
 run_list apart 1
 
-[ "$(wc -l <"$work/times")" -eq "$(cat "$work/together" "$work/apart" | wc -l)" ] ||
-    echo "not all of them ran" >>"$work/failed"
+end_heartbeat
+ran=$(wc -l <"$work/times")
+[ "$ran" -eq "$all" ] || echo "not all of them ran: $ran of $all" >>"$work/failed"
 printf '\n    real     user   system  seconds of\n'
 sort -rn "$work/times"
 if [ -e "$work/failed" ]; then
-    printf '\nfailed:\n%s\n' "$(cat "$work/failed")" >&2
+    printf '\nfailed:\n%s\n' "$(cat "$work/failed")"
+    printf '\n%s programs ran in %s: FAILED\n' "$ran" "$(minutes "$SECONDS")"
     exit 1
 fi
+printf '\n%s programs ran in %s: all passed\n' "$ran" "$(minutes "$SECONDS")"

@@ -6,18 +6,25 @@
 #   EXTOL_NO_SKIP=1   a test whose needs the machine does not meet fails instead of being skipped
 #   EXTOL_LONG=1      the long variants (hours); see scripts/long-tests.sh
 #
-# Needs what scripts/install-deps.sh installs, and root for tests of mounts. Exit code: 0, or that
-# of the first step that fails.
+# Installs what is missing first (scripts/install-deps.sh), and needs root for tests of mounts. Says
+# every half a minute what it is doing. Exit code: 0, or that of the first step that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/heartbeat.sh
 
 # As root, for the time of the tests: mounts have their requests over io_uring where the kernel
 # offers it (its switch is off by default), and all users may open /dev/fuse (as udev has it, where
 # there is udev).
 switch=/sys/module/fuse/parameters/enable_uring
 undo=()
-put_back() { for command in "${undo[@]}"; do eval "$command"; done; }
-trap put_back EXIT
+finish() {
+    local rc=$?
+    end_heartbeat
+    for command in "${undo[@]}"; do eval "$command"; done
+    [ "$rc" -eq 0 ] || printf '\n== failed: %s\n' "$step"
+}
+step='the beginning'
+trap finish EXIT
 if [ "$(id -u)" -eq 0 ]; then
     modprobe fuse 2>/dev/null || true
     if [ -w "$switch" ]; then
@@ -30,7 +37,14 @@ if [ "$(id -u)" -eq 0 ]; then
     fi
 fi
 
-step() { printf '\n== %s\n' "$*"; }
+step() {
+    step=$*
+    printf '\n== %s\n' "$step"
+    heartbeat "$step"
+}
+
+step "what is missing"
+scripts/install-deps.sh
 
 step "writing"
 scripts/lint.py
@@ -53,7 +67,17 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
-step "tests, the model, the examples, and fuzzing"
+step "cargo install"
+# What is compiled here is what the tests need, too.
+cargo install --debug --locked --quiet --path crates/cli --target-dir target \
+    --root target/installed
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+[ "$(target/installed/bin/extol --version)" = "extol $version" ]
+
+step "tests, the model, the examples, fuzzing, and the package"
+end_heartbeat # run-tests.sh has its own.
 # Not stopped by the first failure: the closing lines say what ran, what failed, and how long each
 # took.
-scripts/run-tests.sh "scripts/fuzz.sh --ci" "scripts/device.sh"
+scripts/run-tests.sh "scripts/fuzz.sh --ci" "scripts/device.sh" \
+    "scripts/package-test.sh --no-build dev"
+printf '\n== passed, in %s\n' "$(minutes "$SECONDS")"

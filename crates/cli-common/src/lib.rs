@@ -70,7 +70,19 @@ pub fn counted(number: impl Into<u64>, noun: &str) -> String {
 /// # Errors
 /// Help and version with code 0, and mistakes as one line.
 pub fn parse<T: Parser>(words: &[OsString]) -> Result<T> {
-    T::try_parse_from(words).map_err(|error| match error.kind() {
+    parse_with(T::command(), words)
+}
+
+/// The same by a definition that was added to.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> Result<T> {
+    let parsed = command
+        .try_get_matches_from_mut(words)
+        .and_then(|mut matches| T::from_arg_matches_mut(&mut matches))
+        .map_err(|error| error.format(&mut command));
+    parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
             Failure::silent(0)
@@ -85,7 +97,7 @@ pub fn parse<T: Parser>(words: &[OsString]) -> Result<T> {
             let paragraph = text.split("\n\n").next().unwrap_or(&text);
             let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
             let line = line.trim_start_matches("error: ");
-            Failure::usage(format_args!("{line} (see {} --help)", T::command().get_name()))
+            Failure::usage(format_args!("{line} (see {} --help)", command.get_name()))
         }
     })
 }

@@ -22,6 +22,7 @@
 //!     ├── mkfs.rs         mkfs
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
+//!     ├── manual.rs       manual pages, completions of shells
 //!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
@@ -38,6 +39,7 @@ mod interrupt;
 mod limits;
 mod loop_device;
 mod maintenance;
+mod manual;
 mod metrics;
 mod mkfs;
 mod monitor;
@@ -101,5 +103,7 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }

@@ -1,27 +1,31 @@
 //! The command line and its manual. Each file has the arguments of a few related commands.
 
 mod files;
+mod groups;
 mod inspect;
 mod maintenance;
 mod mkfs;
 mod mount;
 mod mounted;
+mod setup;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use extol_cli_common::{Failure, Result};
 
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, VolumeArgs};
+pub use groups::{GROUPS, HELP};
 pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
+pub use setup::{CompletionsArgs, ManArgs, Shell};
 
 /// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
 #[derive(Parser, Debug)]
-#[command(name = "extol", version, after_long_help = extol_cli_common::exit_status!(), disable_help_subcommand = true)]
+#[command(name = "extol", version, after_long_help = extol_cli_common::exit_status!())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -55,11 +59,45 @@ pub enum Command {
     Put(PutArgs),
     Rm(RmArgs),
     Mkdir(MkdirArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// What is shown of the command line in completions and manual pages: without the parts of other
+/// commands.
+pub fn visible() -> clap::Command {
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut visible = clap::Command::new("extol")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .subcommand_value_name("COMMAND")
+        .args(whole.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .subcommands(shown.cloned().map(without_hidden));
+    if let Some(about) = whole.get_about() {
+        visible = visible.about(about.clone());
+    }
+    if let Some(after) = whole.get_after_long_help() {
+        visible = visible.after_long_help(after.clone());
+    }
+    visible
+}
+
+fn without_hidden(command: clap::Command) -> clap::Command {
+    let mut shown = clap::Command::new(command.get_name().to_owned())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .visible_aliases(command.get_visible_aliases().map(str::to_owned).collect::<Vec<_>>());
+    shown = shown.about(command.get_about().cloned().unwrap_or_default());
+    if let Some(text) = command.get_long_about() {
+        shown = shown.long_about(text.clone());
+    }
+    shown.after_long_help(command.get_after_long_help().cloned().unwrap_or_default())
 }
 
 /// Parses the command line. Help and version are printed here.
 pub fn parse(words: &[OsString]) -> Result<Command> {
-    extol_cli_common::parse::<Cli>(words).map(|cli| cli.command).map_err(|failure| {
+    let command = groups::list_in_help(Cli::command());
+    extol_cli_common::parse_with::<Cli>(command, words).map(|cli| cli.command).map_err(|failure| {
         // check has the exit codes of fsck(8).
         let is_check = words.get(1).is_some_and(|word| word == "check");
         match failure.code {
@@ -72,7 +110,6 @@ pub fn parse(words: &[OsString]) -> Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
