@@ -197,8 +197,8 @@ impl Benchmark for AsyncCheckpoint {
         report.charts.push(Chart {
             title: "files per second".into(),
             x: "sync mode of fs_mark".into(),
-            y: "files/s".into(),
-            places: self.modes.iter().map(|m| m.number().to_string()).collect(),
+            y: "files per second".into(),
+            places: self.modes.iter().map(|m| format!("mode {}", m.number())).collect(),
             series: vec![
                 ("noasync_checkpoint".into(), plain),
                 (on, async_rates),

@@ -361,7 +361,7 @@ impl CheckpointMerge {
         report.charts.push(Chart {
             title: "seconds for 1000 syncs of the foreground thread".into(),
             x: "weight of the throttled thread".into(),
-            y: "s".into(),
+            y: "seconds".into(),
             places: self.weights.iter().map(u32::to_string).collect(),
             series: MODES
                 .iter()

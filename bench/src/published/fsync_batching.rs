@@ -327,7 +327,7 @@ impl FsyncBatching {
         Chart {
             title: format!("{medium}: files per second"),
             x: "threads".into(),
-            y: "files/s".into(),
+            y: "files per second".into(),
             places: rows.iter().map(|r| r.threads.to_string()).collect(),
             series,
             log: false,

@@ -262,7 +262,7 @@ impl LazyInit {
         report.charts.push(Chart {
             title: "total duration, more than with noinit_itable".into(),
             x: "options".into(),
-            y: "%".into(),
+            y: "longer by, in per cent".into(),
             places: columns.iter().map(|c| c.name.clone()).collect(),
             series: vec![
                 ("Extol".into(), cost(&|c| Some(c.change(base, "Total_duration")?.median * 100.0))),

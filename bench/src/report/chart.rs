@@ -1,10 +1,23 @@
 //! Charts as SVG.
+//!
+//! Places that are numbers in order (threads, files) have a line for each series; all others
+//! (targets, loads, percentiles) a group of bars, or of points where the scale is logarithmic,
+//! because a bar has no beginning there. Names of groups stand above their bars and the legend
+//! above the drawing, so text meets neither other text nor data, however long names are.
+//!
+//! A picture is 480 units wide: the text can be read on a telephone, where that is shrunk to its
+//! width, and it is enlarged on pages for screens. [`layout`](Chart::layout) decides what is where,
+//! in shapes; tests look at their boxes.
 
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
-use plotters::prelude::*;
+mod axis;
+mod bars;
+mod lines;
+mod shapes;
 
-/// Lines over named places, such as files per second over numbers of threads.
+use axis::Axis;
+use shapes::{Anchor, Picture, Shape, TEXT, TITLE, cut, width, wrap};
+
+/// Values over named places, such as files per second over numbers of threads.
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// What it shows.
@@ -17,134 +30,96 @@ pub struct Chart {
     pub places: Vec<String>,
     /// Name and one value per place.
     pub series: Vec<(String, Vec<Option<f64>>)>,
-    /// Logarithmic scale upwards.
+    /// Logarithmic scale of the values.
     pub log: bool,
 }
 
-const SIZE: (u32, u32) = (720, 400);
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(31, 119, 180),
-    RGBColor(214, 39, 40),
-    RGBColor(44, 160, 44),
-    RGBColor(148, 103, 189),
-    RGBColor(255, 127, 14),
-    RGBColor(128, 128, 128),
+/// Width of each picture, and what is free at its edges.
+const WIDTH: f64 = 480.0;
+const EDGE: f64 = 12.0;
+/// Height of a line of text.
+const LINE: f64 = 17.0;
+
+const COLOURS: [&str; 10] = [
+    "#1F77B4", "#D62728", "#2CA02C", "#9467BD", "#FF7F0E", "#808080", "#17BECF", "#E377C2",
+    "#8C564B", "#BCBD22",
 ];
 
-type DrawResult = Result<(), Box<dyn std::error::Error>>;
+fn colour(series: usize) -> &'static str {
+    COLOURS[series % COLOURS.len()]
+}
 
 impl Chart {
     /// The picture; `None` if there is no value to show.
     pub(super) fn svg(&self) -> Option<String> {
-        let values = || self.series.iter().flat_map(|s| s.1.iter().flatten().copied());
-        let values = || values().filter(|v| v.is_finite() && (!self.log || *v > 0.0));
-        let max = values().fold(f64::MIN, f64::max);
-        let min = values().fold(f64::MAX, f64::min);
-        if max < min || max <= 0.0 {
-            return None;
-        }
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            let done = if self.log {
-                self.draw(&area, (min / 1.5..max * 1.5).log_scale())
-            } else {
-                self.draw(&area, 0.0..max * 1.05)
-            };
-            done.ok()?;
-            area.present().ok()?;
-        }
-        Some(svg)
+        self.layout().map(|picture| picture.svg())
     }
 
-    fn draw<Y>(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, y: Y) -> DrawResult
-    where
-        Y: AsRangedCoord<Value = f64>,
-        Y::CoordDescType: ValueFormatter<f64>,
-    {
-        let mut builder = ChartBuilder::on(area);
-        builder
-            .caption(&self.title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(70);
-        let x = -0.3..self.places.len().saturating_sub(1) as f64 + 0.3;
-        let mut chart = builder.build_cartesian_2d(x, y)?;
-        chart
-            .configure_mesh()
-            .x_desc(self.x.as_str())
-            .y_desc(self.y.as_str())
-            .x_labels(self.places.len().max(2))
-            .x_label_formatter(&|x| self.place(*x))
-            .y_label_formatter(&|y| short(*y))
-            .disable_x_mesh()
-            .draw()?;
-        for (n, (name, points)) in self.lines().enumerate() {
-            let colour = COLOURS[n % COLOURS.len()];
-            chart
-                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?
-                .label(name)
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
-                });
-            chart.draw_series(points.into_iter().map(|p| Circle::new(p, 3, colour.filled())))?;
+    fn layout(&self) -> Option<Picture> {
+        let axis = Axis::of(self.values(), self.log)?;
+        let mut picture = Picture::new(WIDTH);
+        let mut y = EDGE;
+        for line in wrap(&self.title, TITLE, WIDTH - 2.0 * EDGE) {
+            picture.text(EDGE, y + TITLE, TITLE, Anchor::Start, line);
+            y += TITLE + 5.0;
         }
-        chart
-            .configure_series_labels()
-            .border_style(BLACK.mix(0.3))
-            .background_style(WHITE.mix(0.8))
-            .draw()?;
-        Ok(())
+        y = self.legend(&mut picture, y + 4.0);
+        let end = if self.is_over_numbers() {
+            lines::draw(self, &axis, &mut picture, y)
+        } else {
+            bars::draw(self, &axis, &mut picture, y)
+        };
+        picture.height = end + EDGE;
+        Some(picture)
     }
 
-    /// The name of the place at `x`; nothing between two places.
-    fn place(&self, x: f64) -> String {
-        let near = x.round();
-        if (x - near).abs() > 0.01 || near < 0.0 {
-            return String::new();
+    /// Colours and names of the series, as many beside each other as fit. Gives where it ends.
+    fn legend(&self, picture: &mut Picture, top: f64) -> f64 {
+        if self.series.len() < 2 {
+            return top;
         }
-        self.places.get(near as usize).cloned().unwrap_or_default()
+        const MARK: f64 = 16.0;
+        let (mut x, mut y) = (EDGE, top);
+        for (n, (name, _)) in self.series.iter().enumerate() {
+            let name = cut(name, TEXT, WIDTH - 2.0 * EDGE - MARK);
+            let wide = MARK + width(&name, TEXT);
+            if x > EDGE && x + wide > WIDTH - EDGE {
+                (x, y) = (EDGE, y + LINE);
+            }
+            picture.add(Shape::Mark { x, y: y + 4.0, side: 10.0, fill: colour(n) });
+            picture.text(x + MARK, y + TEXT, TEXT, Anchor::Start, name);
+            x += wide + 14.0;
+        }
+        y + LINE + 4.0
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&str, Vec<(f64, f64)>)> {
-        self.series.iter().map(|(name, values)| {
-            let points = values.iter().enumerate().filter_map(|(x, y)| Some((x as f64, (*y)?)));
-            (
-                name.as_str(),
-                points.filter(|p| p.1.is_finite() && (!self.log || p.1 > 0.0)).collect(),
-            )
-        })
+    /// The name of the values' axis.
+    fn value_title(&self) -> String {
+        format!("{}{}", self.y, if self.log { " (logarithmic scale)" } else { "" })
     }
-}
 
-/// A number on an axis: at most four digits.
-fn short(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1e9 => format!("{:.3}G", value / 1e9),
-        v if v >= 1e6 => format!("{:.2}M", value / 1e6),
-        v if v >= 1e4 => format!("{:.0}k", value / 1e3),
-        v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
-        v if v >= 1.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
+    /// Whether the places are numbers, each more than the one before.
+    fn is_over_numbers(&self) -> bool {
+        let numbers: Vec<Option<f64>> = self.places.iter().map(|p| p.parse().ok()).collect();
+        numbers.len() > 1
+            && numbers.windows(2).all(|pair| matches!(pair, [Some(a), Some(b)] if a < b))
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> {
+        self.series.iter().flat_map(|s| s.1.iter().flatten().copied()).filter(|v| self.shows(*v))
+    }
+
+    /// Whether a value can be shown at all.
+    fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (!self.log || value > 0.0)
+    }
+
+    /// The value of a series at a place.
+    fn value(&self, series: usize, place: usize) -> Option<f64> {
+        let value = *self.series.get(series)?.1.get(place)?;
+        value.filter(|value| self.shows(*value))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_on_axes() {
-        let cases = [
-            (0.0, "0"),
-            (0.5, "0.500"),
-            (12.34, "12.3"),
-            (1234.0, "1234"),
-            (45_678.0, "46k"),
-            (2e6, "2.00M"),
-        ];
-        for (value, want) in cases {
-            assert_eq!(short(value), want);
-        }
-    }
-}
+mod tests;

@@ -6,18 +6,22 @@ use super::{Cell, Report};
 
 const STYLE: &str = "\
     body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
-    table{border-collapse:collapse;margin:.5em 0 1.5em}\
+    .wide{overflow-x:auto;margin:.5em 0 1.5em}table{border-collapse:collapse}\
     th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}\
     th{border-bottom:2px solid #888}.t{text-align:left}.missed{color:#b00;font-weight:bold}\
-    code{background:#f3f3f3;padding:.1em .3em}svg{max-width:100%;height:auto}\
-    dt{float:left;clear:left;width:9em;color:#666}dd{margin-left:9em}";
+    code{background:#f3f3f3;padding:.1em .3em;overflow-wrap:anywhere}\
+    figure{margin:1.5em 0}svg{max-width:100%;height:auto}\
+    dt{float:left;clear:left;width:9em;color:#666}dd{margin-left:9em;overflow-wrap:anywhere}\
+    @media(max-width:40em){body{margin:1em auto;padding:0 .8em}h1{font-size:1.4em}\
+    dt{float:none;width:auto}dd{margin:0 0 .5em}th,td{padding:.2em .5em}}";
 
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let mut s = format!(
         "<!doctype html>\n\
-         <html lang=\"en\"><head><meta charset=\"utf-8\"><title>extol-bench \
-         {0}</title><style>{STYLE}</style></head><body>\n\
+         <html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>extol-bench {0}</title><style>{STYLE}</style></head><body>\n\
          <h1>extol-bench {0}</h1>\n\
          <p><code>{1}</code></p>\n\
          <dl>\n",
@@ -34,7 +38,7 @@ pub(super) fn page(report: &Report) -> String {
         let _ = writeln!(s, "<figure>{svg}</figure>");
     }
     for table in &report.tables {
-        let _ = writeln!(s, "<h2>{}</h2>\n<table>\n<tr>", escape(&table.title));
+        let _ = writeln!(s, "<h2>{}</h2>\n<div class=\"wide\"><table>\n<tr>", escape(&table.title));
         let is_text = |c: usize| table.rows.iter().any(|r| matches!(r[c], Cell::Text(_)));
         for (c, column) in table.columns.iter().enumerate() {
             let _ = write!(
@@ -57,7 +61,7 @@ pub(super) fn page(report: &Report) -> String {
             }
             s += "</tr>\n";
         }
-        s += "</table>\n";
+        s += "</table></div>\n";
     }
     for note in &report.notes {
         let _ = writeln!(s, "<p>{}</p>", escape(note));
@@ -69,7 +73,7 @@ fn goals(s: &mut String, report: &Report) {
     if report.goals.is_empty() {
         return;
     }
-    *s += "<h2>Goals</h2>\n<table>\n<tr><th \
+    *s += "<h2>Goals</h2>\n<div class=\"wide\"><table>\n<tr><th \
         class=\"t\">goal</th><th>measured</th><th>wanted</th><th class=\"t\"></th></tr>\n";
     for goal in &report.goals {
         let (class, outcome) = if goal.met { ("t", "met") } else { ("missed", "missed") };
@@ -83,7 +87,7 @@ fn goals(s: &mut String, report: &Report) {
             goal.wanted
         );
     }
-    *s += "</table>\n";
+    *s += "</table></div>\n";
 }
 
 /// Text for HTML and SVG.

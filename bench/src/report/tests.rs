@@ -58,7 +58,11 @@ fn the_page_needs_nothing_else() {
     for outside in ["src=", "href=", "@import", "<script"] {
         assert!(!html.contains(outside), "{outside}");
     }
-    for opened in ["table", "tr", "td", "th", "figure", "dl", "h2"] {
+    assert!(html.contains("name=\"viewport\"") && html.contains(" viewBox=\"0 0 480 "));
+    // A table that is wider than the screen scrolls by itself.
+    let scrolled = html.matches("<div class=\"wide\"><table>").count();
+    assert_eq!((scrolled, html.matches("<table").count()), (2, 2));
+    for opened in ["div", "table", "tr", "td", "th", "figure", "dl", "h2"] {
         let closed = html.matches(&format!("</{opened}>")).count();
         let count = html.matches(&format!("<{opened}>")).count()
             + html.matches(&format!("<{opened} ")).count();

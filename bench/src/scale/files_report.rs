@@ -240,7 +240,7 @@ fn charts(name: &str, rows: &[&Row]) -> [Chart; 2] {
         Chart {
             title: format!("processor time of one operation ({name})"),
             x: "files on the volume".into(),
-            y: "us".into(),
+            y: "processor time of an operation in µs".into(),
             places: places(rows),
             series: OPS
                 .iter()
@@ -251,7 +251,7 @@ fn charts(name: &str, rows: &[&Row]) -> [Chart; 2] {
         Chart {
             title: format!("mount and unmount ({name})"),
             x: "files on the volume".into(),
-            y: "ms".into(),
+            y: "milliseconds".into(),
             places: places(rows),
             series: vec![
                 ("mount".into(), of(&|r| Some(r.mount_ms))),
@@ -268,7 +268,7 @@ fn memory(groups: &[Vec<&Row>]) -> Chart {
     Chart {
         title: "peak of memory".into(),
         x: "files on the volume".into(),
-        y: "MiB".into(),
+        y: "MiB of memory".into(),
         places: places(longest),
         series: groups
             .iter()

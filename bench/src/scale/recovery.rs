@@ -360,7 +360,7 @@ fn describe(report: &mut Report, rows: &[Row]) {
         report.charts.push(Chart {
             title: format!("recovery of {commits} commits"),
             x: "MiB of log to recover".into(),
-            y: "ms".into(),
+            y: "milliseconds".into(),
             places: rows.iter().map(|r| format!("{:.1}", r.dirty_mib)).collect(),
             series: vec![
                 ("recovery".into(), of(|r| Some(r.recovery_ms))),

@@ -299,8 +299,8 @@ fn latency_chart(about: &str, measured: &[Measured]) -> Chart {
     });
     Chart {
         title: format!("{about}: p99 of write 4 KiB + fsync"),
-        x: "beside".into(),
-        y: "us".into(),
+        x: "what runs beside it".into(),
+        y: "99th percentile in µs".into(),
         places: ["nothing", "a heavy writer"].map(str::to_owned).into(),
         series: series.collect(),
         log: true,
@@ -314,8 +314,8 @@ fn chart(about: &str, names: &[String], measured: &[Measured]) -> Chart {
     };
     Chart {
         title: format!("{about}: units per second"),
-        x: "what".into(),
-        y: "units/s".into(),
+        x: "load".into(),
+        y: "units per second".into(),
         places: rows().map(|(c, m)| c.row(m)).collect(),
         series: names.iter().map(|name| (name.clone(), values(name))).collect(),
         log: true,

@@ -119,7 +119,7 @@ pub(super) fn chart(summaries: &[Summary]) -> Option<Chart> {
     Some(Chart {
         title: "units per second, by phase".into(),
         x: "phase".into(),
-        y: "units/s".into(),
+        y: "units per second".into(),
         places: first.phases.iter().map(|p| p.name.to_owned()).collect(),
         series: summaries
             .iter()

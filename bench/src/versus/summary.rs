@@ -141,7 +141,7 @@ fn charts(unit: &str, summaries: &[Summary]) -> Vec<Chart> {
     let rates = Chart {
         title: format!("{unit} per second"),
         x: "target".into(),
-        y: format!("{unit}/s"),
+        y: format!("{unit} per second"),
         places,
         series: vec![
             ("median".into(), rate(|s| s.median)),
@@ -156,7 +156,7 @@ fn charts(unit: &str, summaries: &[Summary]) -> Vec<Chart> {
     let latency = ops.into_iter().map(|op| Chart {
         title: format!("latency of {}", op.name()),
         x: "percentile".into(),
-        y: "us".into(),
+        y: "latency in µs".into(),
         places: ["p50", "p99", "p99.9", "max"].map(str::to_owned).into(),
         series: summaries
             .iter()

@@ -153,7 +153,7 @@ fn chart(medium: &Medium, entries: &[Entry], runs: &[Vec<Run>]) -> Chart {
     Chart {
         title: format!("{medium}: fsync beside a heavy writer"),
         x: "percentile".into(),
-        y: "us".into(),
+        y: "time of an fsync in µs".into(),
         places: ["p50", "p99", "p99.9", "max"].map(str::to_owned).into(),
         series: series.collect(),
         log: true,

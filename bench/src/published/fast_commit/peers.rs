@@ -168,7 +168,7 @@ fn chart(medium: &Medium, rows: &[Row]) -> Chart {
     Chart {
         title: format!("{medium}: rate, Linux with fast_commit = 1"),
         x: "load".into(),
-        y: "times Linux".into(),
+        y: "rate, times that of Linux".into(),
         places: rows.iter().map(|r| r.name.to_owned()).collect(),
         series: vec![("library".into(), of(LIBRARY)), ("mount".into(), of(MOUNT))],
         log: false,

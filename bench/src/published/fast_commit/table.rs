@@ -172,7 +172,7 @@ fn chart(medium: &Medium, rows: &[Row]) -> Chart {
     Chart {
         title: format!("{medium}: gain of fast commits in per cent"),
         x: "load".into(),
-        y: "%".into(),
+        y: "gain in per cent".into(),
         places: rows.iter().map(|r| r.load.name.to_owned()).collect(),
         series: vec![
             ("published".into(), published.collect()),
