@@ -28,6 +28,7 @@
 //! `extol_cli_common`.
 
 mod args;
+mod calendar;
 mod check;
 mod daemon;
 mod exit_report;
