@@ -144,7 +144,7 @@ fn what_cannot_be_checked() {
     let done = check(&image, &[]);
     code(&done, 8);
     assert!(done.stderr.contains(dir.to_str().unwrap()), "{}", done.output);
-    code(&check(&image, &["--force"]), 0);
+    code(&check(&image, &["--mounted"]), 0);
     mount.unmount();
     let mount = ExtolMount::start(&image.path, &dir, &[]);
     code(&check(&image, &[]), 8);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use extol::mkfs::parse_size;
 use extol_bench::medium::{self, MediumFs, READY};
+use extol_bench::workload::size;
 use extol_block::BlockDevice as _;
 use extol_cli_common::{Failure, Result, print};
 use extol_devices::Profile;
@@ -19,7 +19,7 @@ const DEFAULT_SIZE: u64 = 4 << 30;
 pub fn run(args: &MediumArgs) -> Result<()> {
     let profile = Profile::from_text(&args.profile).map_err(Failure::usage)?;
     let size = match &args.size {
-        Some(text) => Some(parse_size(text, None).map_err(Failure::usage)?),
+        Some(text) => Some(size(text).map_err(Failure::usage)?),
         None if args.backing.is_none() => Some(DEFAULT_SIZE),
         None => None,
     };

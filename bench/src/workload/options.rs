@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Command, ValueEnum};
-use extol::mkfs::parse_size;
+use extol_vfs::Size;
 
 /// What an option of this kind has if it is not given.
 pub(crate) fn defaults<T: Args>() -> T {
@@ -29,7 +29,7 @@ where
 
 /// Bytes, as fio understands them: a number without a unit is no KiB.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let bytes = text.parse().or_else(|_| parse_size(text, None).map_err(|e| e.to_string()))?;
+    let bytes = text.parse::<Size>().and_then(|size| size.bytes(1)).map_err(|e| e.to_string())?;
     if bytes == 0 { Err("it must not be 0".into()) } else { Ok(bytes) }
 }
 
@@ -44,7 +44,9 @@ pub(crate) fn block(text: &str) -> Result<usize, String> {
 /// # Errors
 /// If it is no size.
 pub fn size(text: &str) -> Result<u64, String> {
-    parse_size(text, None).map_err(|e| e.to_string())
+    let bytes =
+        text.parse::<Size>().and_then(|size| size.bytes(1024)).map_err(|e| e.to_string())?;
+    if bytes == 0 { Err("it must not be 0".into()) } else { Ok(bytes) }
 }
 
 /// Seconds, more than none.

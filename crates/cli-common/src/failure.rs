@@ -91,7 +91,7 @@ impl From<MountError> for Failure {
 /// Prints one line for the user. Line ends inside become spaces, so it stays one line. Control
 /// characters that the line quotes of a volume or of the command line are escaped.
 pub fn warn(line: impl fmt::Display) {
-    let line = line.to_string();
+    let line = without_os_error(line.to_string());
     let line = line
         .split(['\n', '\r'])
         .map(str::trim)
@@ -101,6 +101,16 @@ pub fn warn(line: impl fmt::Display) {
     // Standard error may be closed.
     let program = crate::PROGRAM.get().unwrap_or(&"extol");
     let _ = writeln!(std::io::stderr(), "{program}: {}", plain(&line));
+}
+
+/// A line without the "(os error N)" that Rust's library puts behind the system's messages.
+fn without_os_error(mut line: String) -> String {
+    while let Some(at) = line.find(" (os error ")
+        && let Some(len) = line[at..].find(')')
+    {
+        line.replace_range(at..=at + len, "");
+    }
+    line
 }
 
 /// Prints lines. Control characters that they quote are escaped.
@@ -126,6 +136,17 @@ pub fn write(bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_have_no_numbers_of_errors() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let line = format!("x: {error}; y: {error}");
+        assert_eq!(
+            without_os_error(line),
+            "x: No such file or directory; y: No such file or directory"
+        );
+        assert_eq!(without_os_error("a (os error 5".into()), "a (os error 5");
+    }
 
     #[test]
     fn codes_are_those_of_mount() {

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 pub use failure::{Failure, Result, print, print_json, warn, write};
 pub use json::{FORMAT_VERSION, json_line, json_text};
@@ -92,14 +92,47 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
             Failure::silent(Failure::USAGE)
         }
         _ => {
-            let text = error.to_string();
-            // Without the usage that follows it.
-            let paragraph = text.split("\n\n").next().unwrap_or(&text);
-            let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-            let line = line.trim_start_matches("error: ");
-            Failure::usage(format_args!("{line} (see {} --help)", command.get_name()))
+            let mut name = command.get_name().to_owned();
+            let word = words.get(1).and_then(|word| word.to_str());
+            if let Some(sub) = word.and_then(|word| command.find_subcommand(word)) {
+                name = format!("{name} {}", sub.get_name());
+            }
+            Failure::usage(format_args!("{} (see {name} --help)", mistake(&error)))
         }
     })
+}
+
+/// A mistake on the command line in one line, with what was perhaps meant.
+fn mistake(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::ValueValidation
+        && let Some(why) = std::error::Error::source(error)
+        && let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+    {
+        let why = why.to_string();
+        // Some parsers quote the value themselves.
+        return match why.contains(&format!("\"{value}\"")) || value.is_empty() {
+            true => format!("{argument}: {why}"),
+            false => format!("{argument}: bad value \"{value}\": {why}"),
+        };
+    }
+    let text = error.to_string();
+    // Without the usage that follows it.
+    let paragraph = text.split("\n\n").next().unwrap_or(&text);
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.trim_start_matches("error: ").to_owned();
+    let suggestion =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue]
+            .into_iter()
+            .find_map(|kind| match error.get(kind)? {
+                ContextValue::String(text) => Some(text.clone()),
+                ContextValue::Strings(all) => all.first().cloned(),
+                _ => None,
+            });
+    match suggestion {
+        Some(meant) => format!("{line}; did you mean '{meant}'?"),
+        None => line,
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,16 @@
 //! writer, the kernel or another Extol, is a reason to refuse: the kernel's mounts are found in
 //! mountinfo by device number, for a disk image those of the loop devices over it; another Extol
 //! holds a lock.
+//!
+//! With `-p` the journal is replayed on the volume first (`extol replay`); that is the only change.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
@@ -16,7 +21,7 @@ use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
 use extol_proc::{DeviceNumber, MountTable};
 
 use crate::args::CheckArgs;
-use crate::volume;
+use crate::volume::{self, VolumeOptions};
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
 /// files.
@@ -31,8 +36,16 @@ const STEPS: u64 = 1000;
 
 /// Checks a volume and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let report =
-        check(args).map_err(|failure| Failure { code: Failure::FSCK_FAILED, ..failure })?;
+    let failed = |failure| Failure { code: Failure::FSCK_FAILED, ..failure };
+    let usage = |failure| Failure { code: Failure::FSCK_USAGE, ..failure };
+    args.refused.check(&args.source).map_err(usage)?;
+    let lines = args.progress.filter(|fd| *fd != 0).map(ProgressLines::open);
+    let mut lines = lines.transpose().map_err(usage)?;
+    let begin = Instant::now();
+    if args.preen {
+        replay(args).map_err(failed)?;
+    }
+    let report = check(args, lines.as_mut()).map_err(failed)?;
     if args.json {
         print_json(json_text(&report)?)?;
     } else if args.verbose {
@@ -40,31 +53,75 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     } else {
         print(format!("{report}\n"))?;
     }
+    if args.time > 0 && !args.json {
+        print(format!("time: {:.2} s\n", begin.elapsed().as_secs_f64()))?;
+    }
     if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
 }
 
-fn check(args: &CheckArgs) -> Result<Report> {
-    if !args.force
+/// Replays the journal on the volume.
+fn replay(args: &CheckArgs) -> Result<()> {
+    let mut options = VolumeOptions::default();
+    options.journal.path = args.journal.clone();
+    let replayed = volume::replay(&args.source, &options, false)?;
+    if replayed.was_needed && !args.json {
+        print(format!("{}: journal replayed\n", args.source.display()))?;
+    }
+    Ok(())
+}
+
+/// The progress as e2fsck writes it for a program that shows it.
+struct ProgressLines(File);
+
+impl ProgressLines {
+    fn open(fd: i32) -> Result<Self> {
+        let path = format!("/proc/self/fd/{fd}");
+        // (Appending: a file keeps what is in it.)
+        File::options().append(true).open(path).map(Self).map_err(|error| {
+            Failure::usage(format_args!("-C {fd}: cannot write to that descriptor: {error}"))
+        })
+    }
+
+    fn show(&mut self, at: Progress, source: &Path) {
+        let pass = match at.pass {
+            Pass::Inodes => 1,
+            Pass::Directories => 2,
+            Pass::Links => 4,
+            Pass::Bitmaps => 5,
+            _ => return,
+        };
+        // The reader may have ended.
+        let _ = writeln!(self.0, "{pass} {} {} {}", at.done, at.total, source.display());
+    }
+}
+
+fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Report> {
+    if !args.mounted
         && let Some(dir) = writable_mount(&args.source)
     {
         return Err(Failure::about(
             args.source.display(),
             format_args!(
-                "is mounted read-write on {}: unmount it first, or use --force",
+                "is mounted read-write on {}: unmount it first, or use --mounted",
                 dir.display()
             ),
         ));
     }
-    let device = open(&args.source, args.force)?;
+    let device = open(&args.source, args.mounted)?;
     let opts = CheckOptions {
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
-        journal: args.journal.as_deref().map(|path| open(path, args.force)).transpose()?,
+        journal: args.journal.as_deref().map(|path| open(path, args.mounted)).transpose()?,
         max_findings: args.limit,
         fast_commits: Some(Recoverer(volume::recovered)),
         ..CheckOptions::default()
     };
     let bar = progress::steps(STEPS, "checking".to_owned());
-    let report = extol_check::check(device, &opts, &mut |at| bar.set_position(position(at)));
+    let report = extol_check::check(device, &opts, &mut |at| {
+        bar.set_position(position(at));
+        if let Some(lines) = &mut lines {
+            lines.show(at, &args.source);
+        }
+    });
     bar.finish_and_clear();
     report.map_err(|error| Failure::about(args.source.display(), error))
 }

@@ -21,6 +21,10 @@ static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// From now on signals are noted.
 pub fn catch() -> Result<()> {
+    static CAUGHT: AtomicBool = AtomicBool::new(false);
+    if CAUGHT.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
     let again = Arc::new(AtomicBool::new(false));
     let ignored = ignored();
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -18,7 +18,7 @@
 //!     ├── remount.rs      changes options of a mounted volume, in the kernel and in the daemon
 //!     ├── stat/           counters of a mounted volume (mounted.rs reads them)
 //!     ├── top/            the same as a dashboard    metrics/   and over HTTP
-//!     ├── inspect/        info, log, replay
+//!     ├── inspect/        info, log, replay    calendar.rs  dates, also for ls
 //!     ├── mkfs.rs         mkfs
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
@@ -30,6 +30,7 @@
 //! `extol_cli_common`.
 
 mod args;
+mod calendar;
 mod check;
 mod daemon;
 mod exit_report;

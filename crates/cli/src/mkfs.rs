@@ -2,18 +2,80 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use extol_cli_common::{Failure, Result, print, progress};
+use std::path::Path;
+
+use extol_cli_common::{Failure, Result, print, progress, warn};
 use extol_vfs::plain;
 
-use crate::args::MkfsArgs;
-use crate::volume::{self, FsType, MkfsOptions, OnError, Stage};
+use crate::args::{BlockSize, MkfsArgs};
+use crate::files;
+use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Stage, Summary};
+
+/// Largest blocks, and features, of volumes that Extol itself can write to.
+const MOST_BLOCK_SIZE: u32 = 4096;
+const READ_ONLY_FEATURES: [&str; 1] = ["ea_inode"];
 
 /// Makes a volume.
 pub fn run(args: &MkfsArgs) -> Result<()> {
+    args.refused.check()?;
     let options = options(args)?;
+    let existed = args.target.exists();
+    if let Some(dir) = &args.contents {
+        can_be_filled(args, &options, dir)?;
+    }
+    let contents = args.contents.as_deref().filter(|_| !args.dry_run);
+    let fill = files::Fill {
+        journal: options.journal.device_path.clone(),
+        xattrs: !options.extended.no_copy_xattrs,
+    };
+    let summary = make(args, options)?;
+    if let Some(dir) = contents
+        && let Err(failure) = files::fill(&args.target, dir, &fill)
+    {
+        if !existed {
+            // The file is of no use.
+            let _ = std::fs::remove_file(&args.target);
+        }
+        return Err(failure);
+    }
+    let mut text = String::new();
+    if !args.quiet {
+        text = format!("{}\n", summary.to_string().trim_end());
+        if args.verbose {
+            text += &summary.details();
+        }
+        for note in &summary.notes.notes {
+            text += &format!("note: {note}\n");
+        }
+    }
+    print(text)?;
+    for warning in &summary.notes.warnings {
+        warn(format_args!("warning: {warning}"));
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be filled, before anything is written.
+fn can_be_filled(args: &MkfsArgs, options: &MkfsOptions, dir: &Path) -> Result<()> {
+    std::fs::read_dir(dir).map_err(|error| Failure::about(dir.display(), error))?;
+    let plan = MkfsOptions { dry_run: true, ..options.clone() };
+    let plan = volume::mkfs(&args.target, plan, false, |_| Ok(()), &mut |_| {})?;
+    let feature = READ_ONLY_FEATURES.iter().find(|feature| plan.features.contains(feature));
+    let why = match feature {
+        Some(feature) => format!("the feature {feature}"),
+        None if plan.is_journal => "a journal device".to_owned(),
+        None if plan.block_size > MOST_BLOCK_SIZE => format!("{} byte blocks", plan.block_size),
+        None => return Ok(()),
+    };
+    Err(Failure::usage(format_args!(
+        "-d is not supported with {why}: leave it out, and copy the files on a mount by Linux"
+    )))
+}
+
+fn make(args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
     let mut bar = None;
     let mut shown: Option<Stage> = None;
-    let summary = volume::mkfs(&args.target, options, confirm, &mut |progress| {
+    let summary = volume::mkfs(&args.target, options, args.direct, confirm, &mut |progress| {
         if args.quiet {
             return;
         }
@@ -28,7 +90,7 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    if args.quiet { Ok(()) } else { print(format!("{}\n", summary.to_string().trim_end())) }
+    Ok(summary)
 }
 
 /// Asks on the terminal whether to overwrite something; without a terminal, refuses.
@@ -48,25 +110,29 @@ fn confirm(contents: &str) -> Result<()> {
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     let bad = Failure::usage;
-    let mut fs_type = FsType::parse(&args.kind).map_err(bad)?;
+    let usages = args.usage.iter().flat_map(|list| list.split(','));
+    let by_usage = usages.clone().find(|usage| matches!(*usage, "ext2" | "ext3" | "ext4"));
+    let kind = args.kind.as_deref().or(by_usage).unwrap_or("ext4");
+    let mut fs_type = FsType::parse(kind).map_err(bad)?;
     if args.with_journal && fs_type == FsType::Ext2 {
         fs_type = FsType::Ext3;
     }
+    let (block_size, least_block_size) = match args.block_size {
+        Some(BlockSize::Exactly(bytes)) => (Some(bytes), None),
+        Some(BlockSize::AtLeast(bytes)) => (None, Some(bytes)),
+        None => (None, None),
+    };
     let mut options = MkfsOptions {
         fs_type,
         usage: args.usage.clone(),
         features: args.features.clone(),
-        size: args
-            .size
-            .as_deref()
-            .map(|text| volume::parse_size(text, args.block_size))
-            .transpose()
-            .map_err(bad)?,
-        block_size: args.block_size,
+        size: args.size.map(|size| volume_bytes(size, block_size)).transpose()?,
+        block_size,
+        least_block_size,
         blocks_per_group: args.blocks_per_group,
         groups_per_flex: args.flex_groups,
-        inode_size: args.inode_size,
-        bytes_per_inode: args.bytes_per_inode,
+        inode_size: args.inode_size.map(|size| small(size, "-I")).transpose()?,
+        bytes_per_inode: args.bytes_per_inode.map(|size| small(size, "-i")).transpose()?,
         inodes: args.inodes,
         label: args.label.clone(),
         reserved_percent: args.reserved,
@@ -83,10 +149,27 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     for text in &args.extended {
         options.set_extended(text).map_err(bad)?;
     }
+    if args.refused.no_discard {
+        options.extended.discard = Some(false);
+    }
     for text in &args.journal {
         options.set_journal(text).map_err(bad)?;
     }
     Ok(options)
+}
+
+/// The size of the volume. A plain number counts blocks, or KiB if their size is not given.
+fn volume_bytes(size: Size, block_size: Option<u32>) -> Result<u64> {
+    match size.bytes(block_size.unwrap_or(1024).into()) {
+        Ok(0) => Err(Failure::usage("bad size 0: a volume needs at least 64 KiB")),
+        bytes => bytes.map_err(Failure::usage),
+    }
+}
+
+/// A size of a few bytes.
+fn small(size: Size, option: &str) -> Result<u32> {
+    let bytes = size.bytes(1).map_err(|error| Failure::usage(format_args!("{option}: {error}")))?;
+    u32::try_from(bytes).map_err(|_| Failure::usage(format_args!("{option}: {bytes} is too large")))
 }
 
 #[cfg(test)]
@@ -98,7 +181,7 @@ mod tests {
     fn parsed(line: &str) -> Result<MkfsOptions> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         match parse(&words)? {
-            Command::Mkfs(args) => options(&args),
+            Command::Mkfs(args) => args.refused.check().and_then(|()| options(&args)),
             other => panic!("{other:?}"),
         }
     }
@@ -117,14 +200,57 @@ mod tests {
         assert_eq!(options.extended.stride, 4);
         assert_eq!(options.groups_per_flex, Some(8));
         assert_eq!(options.on_error, OnError::Panic);
-        for line in [
-            "extol mkfs -t xfs img",
-            "extol mkfs -J frob img",
-            "extol mkfs -E frob img",
-            "extol mkfs -b x img",
-            "extol mkfs img 1X",
+        for (line, words) in [
+            ("extol mkfs -t xfs img", "'xfs'"),
+            ("extol mkfs -J frob img", "'frob'"),
+            ("extol mkfs -E frob img", "'frob'"),
+            ("extol mkfs -b x img", "\"x\""),
+            ("extol mkfs -b 8E img", "too large"),
+            ("extol mkfs -i -5 img", "negative"),
+            ("extol mkfs -N x img", "whole number"),
+            ("extol mkfs img 1X", "\"1X\""),
+            ("extol mkfs img -5M", "negative"),
+            ("extol mkfs img 0", "size 0"),
+            ("extol mkfs img 99999999999T", "too large"),
+            ("extol mkfs -Q img", "-Q"),
+            ("extol mkfs img 1G -Q", "-Q"),
         ] {
-            assert_eq!(parsed(line).unwrap_err().code, Failure::USAGE, "{line}");
+            let failure = parsed(line).unwrap_err();
+            assert_eq!(failure.code, Failure::USAGE, "{line}");
+            assert!(failure.line.contains(words), "{line}: {}", failure.line);
+            assert!(!failure.line.contains('\n'), "{line}: {}", failure.line);
+        }
+    }
+
+    #[test]
+    fn the_rest_of_mke2fs() {
+        let options = parsed(
+            "extol mkfs -b -2k -i 16K -T ext3,news -M /x -U time -F -F -v -v -o Linux -K \
+             -R stride=2 img 1GiB -q",
+        )
+        .unwrap();
+        assert_eq!((options.block_size, options.least_block_size), (None, Some(2048)));
+        assert_eq!((options.fs_type, options.bytes_per_inode), (FsType::Ext3, Some(16384)));
+        assert_eq!((options.extended.discard, options.extended.stride), (Some(false), 2));
+        assert_eq!(options.size, Some(1 << 30));
+        assert_eq!(parsed("extol mkfs -b -4096 img 10").unwrap().size, Some(10 << 10));
+        assert_eq!(parsed("extol mkfs -b 4k img 10").unwrap().size, Some(40 << 10));
+        assert_eq!(parsed("extol mkfs img 10MB").unwrap().size, Some(10_000_000));
+        for (option, words) in [
+            ("-c", "badblocks"),
+            ("-c -c", "badblocks"),
+            ("-l list", "badblocks"),
+            ("-C 16384", "bigalloc"),
+            ("-S", "mke2fs -S"),
+            ("-z undo", "copy"),
+            ("-o hurd", "Linux"),
+            ("-E offset=1M", "losetup"),
+            ("-E encoding=utf8", "casefold"),
+        ] {
+            let failure = parsed(&format!("extol mkfs {option} img")).unwrap_err();
+            assert_eq!(failure.code, Failure::USAGE, "{option}");
+            let name = option.split([' ', '=']).find(|word| *word != "-E").unwrap();
+            assert!(failure.line.contains(name) && failure.line.contains(words), "{failure:?}");
         }
     }
 }

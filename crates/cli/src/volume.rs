@@ -5,18 +5,21 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
-use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol::mkfs::{JournalDevice, MkfsError, MkfsProgress};
+use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Recoverer, Recovery};
 use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
+use extol_ondisk::GroupDesc;
 
 use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
 
-pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};
-pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
+pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, Summary};
+pub use extol_vfs::Size;
+
+pub use extol::{Ext4 as Volume, Header, Info, MountOptions as VolumeOptions, Replayed};
 
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
@@ -128,9 +131,36 @@ pub fn close(volume: &Volume) -> std::result::Result<(), String> {
     volume.unmount().map_err(|error| error.to_string())
 }
 
-/// What a volume is.
-pub fn info(source: &Path) -> Result<Info> {
-    extol::info(&open_shared(source)?).map_err(|error| about(source, error))
+/// What a volume is, by its superblock or the one at `place` KiB.
+pub fn info(source: &Path, place: Option<u64>) -> Result<Info> {
+    extol::info_at(&open_shared(source)?, place).map_err(|error| about(source, error))
+}
+
+/// The superblocks of a volume; with `groups` also the descriptors of its groups.
+pub fn header(source: &Path, place: Option<u64>, groups: bool) -> Result<(Header, Vec<GroupDesc>)> {
+    let device = open_shared(source)?;
+    let about = |error| about(source, error);
+    let header = extol::header(&device, place).map_err(about)?;
+    let descriptors = match groups {
+        true => extol::group_descriptors(&device, &header).map_err(about)?,
+        false => Vec::new(),
+    };
+    Ok((header, descriptors))
+}
+
+/// Where the superblock copy in block `block` of a volume is, in KiB, if blocks of unknown size are
+/// tried one after another.
+pub fn find_superblock(source: &Path, block: u64) -> Result<u64> {
+    let device = open_shared(source)?;
+    let places = (0..7).filter_map(|size| block.checked_mul(1 << size));
+    let found = places.into_iter().find(|place| {
+        // The place fits what stands there.
+        extol::header(&device, Some(*place)).is_ok_and(|header| {
+            let size = header.superblock.block_bytes() / 1024;
+            block.checked_mul(size.into()) == Some(*place)
+        })
+    });
+    found.ok_or_else(|| about(source, format!("there is no superblock in block {block}")))
 }
 
 /// The contents of a volume's journal.
@@ -157,22 +187,30 @@ pub fn recovered(
     extol::recovered(device, &options).map(|(device, _)| device).map_err(|error| error.to_string())
 }
 
-/// Makes a volume. `confirm` is asked before something is overwritten.
+/// Makes a volume; with `direct` only if O_DIRECT can be used. `confirm` is asked before something
+/// is overwritten.
 pub fn mkfs(
     target: &Path,
     mut options: MkfsOptions,
+    direct: bool,
     confirm: impl FnOnce(&str) -> Result<()>,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
     let existed = target.exists();
-    let mut how =
-        if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let how = if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let mut how = how.direct(if direct { Direct::On } else { Direct::Auto });
     how.create_size = options.size;
-    if !existed && (options.size.is_none() || options.dry_run) {
-        return Err(Failure::usage(format_args!(
-            "{} does not exist: give a size to make it",
-            target.display()
-        )));
+    if !existed {
+        let Some(size) = options.size else {
+            return Err(Failure::usage(format_args!(
+                "{} does not exist: give a size to make it",
+                target.display()
+            )));
+        };
+        if options.dry_run {
+            // Nothing is written, so it takes no memory.
+            return mkfs_on(target, &MemDevice::new(size), &mut options, progress);
+        }
     }
     let made = make(target, &how, &mut options, confirm, progress);
     if made.is_err() && !existed {
@@ -202,19 +240,30 @@ fn make(
     {
         confirm(&format!("{} holds {contents}", target.display()))?;
     }
-    if let Some(path) = options.journal.device_path.clone() {
-        options.journal.device = Some(journal_device(Path::new(&path))?);
-    }
     // (Only now: a signal ends the question above.)
     interrupt::catch()?;
-    let device = Interruptible::new(device);
-    extol::mkfs::mkfs(&device, options, progress).map_err(|error| about(target, error))
+    mkfs_on(target, &Interruptible::new(device), options, progress)
 }
 
-fn journal_device(path: &Path) -> Result<JournalDevice> {
+fn mkfs_on(
+    target: &Path,
+    device: &dyn BlockDevice,
+    options: &mut MkfsOptions,
+    progress: &mut dyn FnMut(MkfsProgress),
+) -> Result<Summary> {
+    if let Some(path) = &options.journal.device_path {
+        options.journal.device = Some(journal_device(path, options.dry_run)?);
+    }
+    extol::mkfs::mkfs(device, options, progress).map_err(|error| match error {
+        MkfsError::Refused(_) => Failure { code: Failure::USAGE, ..about(target, error) },
+        _ => about(target, error),
+    })
+}
+
+fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     use std::os::unix::fs::MetadataExt as _;
-    let device =
-        FileDevice::open(path, &OpenOptions::read_write()).map_err(|error| about(path, error))?;
+    let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let device = FileDevice::open(path, &how).map_err(|error| about(path, error))?;
     let rdev = if device.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {

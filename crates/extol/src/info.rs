@@ -1,15 +1,17 @@
-//! What `extol info` shows, and recovery without a mount.
+//! What `extol info` shows, the superblocks as they are, and recovery without a mount.
 
 use std::fmt;
 
 use extol_block::SharedDevice;
+use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::recovery;
+use extol_ondisk::mmp::Mmp;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
+use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 use extol_vfs::plain;
 use serde::Serialize;
 
-use crate::error::{OpenResult, refuse};
+use crate::error::{OpenError, OpenResult, refuse};
 use crate::fast_commit_support::Obstacle;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::mount::{find_journal, journal as journals};
@@ -80,7 +82,15 @@ pub struct Info {
 /// # Errors
 /// If it is not an ext4 volume.
 pub fn info(device: &SharedDevice) -> OpenResult<Info> {
-    let sb = read_superblock(&**device, None)?;
+    info_at(device, None)
+}
+
+/// As [`info`], of the superblock at `place` KiB.
+///
+/// # Errors
+/// As [`info`].
+pub fn info_at(device: &SharedDevice, place: Option<u64>) -> OpenResult<Info> {
+    let sb = read_superblock(&**device, place)?;
     let geo = geometry(&**device, &sb)?;
     let mut list = sb.feature_compat.names();
     list.extend(sb.feature_incompat.names());
@@ -132,6 +142,66 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         written: sb.wtime,
         checked: sb.lastcheck,
     })
+}
+
+/// What stands in the superblocks of a volume and its journal.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// The superblock.
+    pub superblock: Superblock,
+    /// Where everything is; `None` for a journal device.
+    pub geometry: Option<Geometry>,
+    /// The superblock of the journal, if it is internal and can be read.
+    pub journal: Option<JournalSuperblock>,
+    /// The block of the multiple-mount protection.
+    pub mmp: Option<Mmp>,
+}
+
+/// Reads the superblock, the one at `place` KiB if that is given, and what it leads to.
+///
+/// # Errors
+/// If it is not an ext4 volume.
+pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
+    let superblock = read_superblock(&**device, place)?;
+    if superblock.feature_incompat.contains(Incompat::JOURNAL_DEV) {
+        return Ok(Header { superblock, geometry: None, journal: None, mmp: None });
+    }
+    let geo = geometry(&**device, &superblock)?;
+    let journal = (superblock.journal_inum != 0)
+        .then(|| find_journal::find(device, &superblock, &geo, &MountOptions::default()).ok())
+        .flatten()
+        .and_then(|found| recovery::read_superblock(&*found.device, &found.map).ok());
+    let mmp = superblock.feature_incompat.contains(Incompat::MMP).then(|| {
+        let mut block = vec![0; geo.block_len()];
+        device
+            .read_at(&mut block, superblock.mmp_block.checked_mul(geo.block_len() as u64)?)
+            .ok()?;
+        Mmp::decode(&block, &geo).ok()
+    });
+    Ok(Header { journal, mmp: mmp.flatten(), geometry: Some(geo), superblock })
+}
+
+/// The descriptors of all groups.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<Vec<GroupDesc>> {
+    let Some(geo) = &header.geometry else {
+        return refuse("this is an external journal, not a file system");
+    };
+    let mut descriptors = Vec::new();
+    let mut block = vec![0; geo.block_len()];
+    let mut read = None;
+    for group in (0..geo.groups).map(GroupNr) {
+        let (at, offset) = geo.desc_block(group);
+        if read.replace(at) != Some(at) {
+            device.read_at(&mut block, at.offset(geo.block_size))?;
+        }
+        let bytes = &block[offset..offset + usize::from(geo.desc_size)];
+        let desc = GroupDesc::decode(bytes, geo, group);
+        descriptors.push(desc.map_err(|e| OpenError(format!("group {}: {e}", group.0)))?);
+    }
+    Ok(descriptors)
 }
 
 impl fmt::Display for Info {

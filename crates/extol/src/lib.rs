@@ -77,7 +77,9 @@ pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
 pub use fast_commit::Reason as FullCommitReason;
-pub use info::{Info, info, inspect_journal, recovered, replay};
+pub use info::{
+    Header, Info, group_descriptors, header, info, info_at, inspect_journal, recovered, replay,
+};
 pub use mount::Replayed;
 pub use options::MountOptions;
 pub use path::{File, OpenOptions};

@@ -13,10 +13,12 @@
 
 mod error;
 mod plain;
+mod size;
 mod types;
 
 pub use error::{FsError, RemountError, Result};
 pub use plain::{is_active, plain, plain_json, plain_lines};
+pub use size::{Size, SizeError};
 pub use types::*;
 
 /// Called with the result of an operation, once, by any thread, which holds no lock. It should

@@ -1,10 +1,12 @@
 //! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, put, rm,
 //! mkdir.
+//!
+//! `ls -h` means readable sizes, as ls(1) has it; `ls --help` is help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use extol_cli_common::manual;
 
 /// A volume that is not mounted.
@@ -19,20 +21,57 @@ pub struct VolumeArgs {
 
 /// List files of a volume that is not mounted.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol ls disk.img", "extol ls -lR disk.img /home"))]
+#[command(
+    disable_help_flag = true,
+    after_long_help = manual!(
+        "extol ls disk.img",
+        "extol ls -lR disk.img /home",
+        "extol ls -lhtr disk.img /var/log"
+    )
+)]
 pub struct LsArgs {
-    /// With mode, links, owner, size and time.
+    /// With mode, links, numbers of owner and group, size and time (UTC).
     #[arg(short)]
     pub long: bool,
+    /// The same as -l: names of owners are not looked up.
+    #[arg(short = 'n', long)]
+    pub numeric_uid_gid: bool,
+    /// Sizes as 1.5K, 20M, 3.0G, in powers of 1024.
+    #[arg(short, long)]
+    pub human_readable: bool,
     /// Directories with all that is in them.
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     pub recursive: bool,
+    /// Directories themselves, not what is in them.
+    #[arg(short, long)]
+    pub directory: bool,
     /// Also names that begin with a dot.
-    #[arg(short = 'a')]
+    #[arg(short, long, short_alias = 'A', alias = "almost-all")]
     pub all: bool,
     /// With inode numbers.
-    #[arg(short = 'i')]
+    #[arg(short, long = "inode")]
     pub inodes: bool,
+    /// With the space that is used, in KiB.
+    #[arg(short = 's', long = "size")]
+    pub blocks: bool,
+    /// Behind names: / directory, * program, @ link, | pipe, = socket.
+    #[arg(short = 'F', long)]
+    pub classify: bool,
+    /// The largest first.
+    #[arg(short = 'S', overrides_with = "by_time")]
+    pub by_size: bool,
+    /// The newest first.
+    #[arg(short = 't', overrides_with = "by_size")]
+    pub by_time: bool,
+    /// In reverse order.
+    #[arg(short, long)]
+    pub reverse: bool,
+    /// One name in a line, as always.
+    #[arg(short = '1')]
+    pub one_column: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::HelpLong)]
+    help: Option<bool>,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// What to list [default: /].
@@ -92,7 +131,7 @@ pub struct CpArgs {
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Files on the volume, then where to put the copies.
-    #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
+    #[arg(required = true, value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
 }
 
@@ -112,7 +151,7 @@ pub struct PutArgs {
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Files here, then where to put the copies on the volume.
-    #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
+    #[arg(required = true, value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
 }
 

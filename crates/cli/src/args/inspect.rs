@@ -1,13 +1,81 @@
 //! Arguments of the commands that inspect or recover a volume: info, log, replay, check.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use extol_cli_common::manual;
 
-/// `extol info` and `extol log`.
+use super::refused::{Refusal, refused};
+use super::whole;
+
+/// Show what a volume is: size, features, state.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol info disk.img", "extol log --json /dev/sdb1"))]
+#[command(
+    disable_help_flag = true,
+    after_long_help = manual!(
+        "extol info disk.img",
+        "extol info -h disk.img | grep 'Block count'",
+        "extol info -h -o superblock=32768 disk.img",
+    ),
+    long_about = "Show what a volume is: size, features, state.\n\n\
+        -h and -g print what dumpe2fs prints with these options, in the same lines, but with times \
+        in UTC. (So -h is not help here: that is --help.) Of dumpe2fs's options -b, -i, -m and -x \
+        are refused."
+)]
+pub struct InfoArgs {
+    /// The superblock, in the lines of dumpe2fs -h.
+    #[arg(short = 'h', long, conflicts_with = "json")]
+    pub header: bool,
+    /// The groups, in the lines of dumpe2fs -g.
+    #[arg(short = 'g', long, conflicts_with = "json")]
+    pub groups: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Which superblock to read: superblock=BLOCK and blocksize=BYTES, or sb=KIB.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    #[command(flatten)]
+    pub refused: InfoRefused,
+    /// Disk image or block device.
+    pub source: PathBuf,
+    /// Print help.
+    #[arg(long, action = ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+/// Options of dumpe2fs that are not for Extol, or have no effect.
+#[derive(Args, Debug)]
+pub struct InfoRefused {
+    #[arg(short = 'b', hide = true)]
+    bad_blocks: bool,
+    /// Unknown features are no reason not to show what can be shown.
+    #[arg(short = 'f', hide = true)]
+    force: bool,
+    #[arg(short = 'i', hide = true)]
+    image: bool,
+    #[arg(short = 'm', hide = true)]
+    mmp: bool,
+    #[arg(short = 'x', hide = true)]
+    hexadecimal: bool,
+}
+
+impl InfoRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self) -> extol_cli_common::Result<()> {
+        refused(&[
+            Refusal(self.bad_blocks, "-b", "Extol keeps no list of bad blocks: use dumpe2fs -b"),
+            Refusal(self.image, "-i", "Extol reads no files of e2image: use dumpe2fs -i"),
+            Refusal(self.mmp, "-m", "-h shows the block of the multiple-mount protection"),
+            Refusal(self.hexadecimal, "-x", "use dumpe2fs -x, or -g for numbers in decimal"),
+        ])
+    }
+}
+
+/// `extol log`.
+#[derive(Args, Debug)]
+#[command(after_long_help = manual!("extol log disk.img", "extol log --json /dev/sdb1"))]
 pub struct InspectArgs {
     /// As JSON.
     #[arg(long)]
@@ -50,10 +118,10 @@ pub struct ReplayArgs {
     after_long_help = "EXAMPLES:\n  \
         extol check disk.img\n  \
         extol check --json /dev/sdb1 | jq '.findings[].what'\n  \
-        extol check disk.img && extol mount disk.img /mnt\n\n\
+        extol check -p /dev/sdb1 && extol mount /dev/sdb1 /mnt\n\n\
         EXIT STATUS:\n  \
-        (the codes of fsck(8))\n  \
-        0   no damage\n  \
+        (the codes of e2fsck(8))\n  \
+        0   no damage (with -p, the journal may have been replayed)\n  \
         4   the volume is damaged\n  \
         8   the check could not be made: the device cannot be read, holds no ext2, ext3 or\n      \
         ext4 file system, is mounted read-write, or uses unknown features\n  \
@@ -63,7 +131,9 @@ pub struct ReplayArgs {
         the journal are compared with each other; what is wrong is printed, one line each, with \
         inode, block and path. The result is that of `e2fsck -fn`.\n\n\
         A volume that was not unmounted is checked as it will be after recovery: its journal is \
-        replayed in memory. Repairs are for e2fsck."
+        replayed in memory, or with -p on the volume. Repairs are for e2fsck: -y is refused.\n\n\
+        The options are those of e2fsck where Extol has the same; -b, -B, -c, -k, -l, -L, -D and \
+        -z are refused."
 )]
 pub struct CheckArgs {
     /// As JSON.
@@ -72,18 +142,117 @@ pub struct CheckArgs {
     /// Also print what was checked.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Also print how long it took.
+    #[arg(short = 't', action = ArgAction::Count)]
+    pub time: u8,
+    /// Replay the journal on the volume first, as a mount would. Damage is not repaired.
+    #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no_changes", "as_is"])]
+    pub preen: bool,
+    /// Change nothing, as without -p.
+    #[arg(short = 'n')]
+    pub no_changes: bool,
+    /// Check also a volume that is marked clean, as always.
+    #[arg(short = 'f')]
+    pub full: bool,
     /// Check the volume as it is, without replaying its journal.
     #[arg(long)]
     pub as_is: bool,
     /// Check it even if it is mounted read-write; what changes meanwhile looks like damage.
-    #[arg(long)]
-    pub force: bool,
+    #[arg(long, conflicts_with = "preen")]
+    pub mounted: bool,
     /// The external journal of the volume, if it has one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
+    /// Write the progress to this descriptor, in lines of pass, step, steps and device; 0: a bar
+    /// on the terminal, as without this option.
+    #[arg(short = 'C', value_name = "FD", value_parser = whole::<i32>,
+        allow_negative_numbers = true)]
+    pub progress: Option<i32>,
     /// Print at most so many findings.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub limit: usize,
-    /// Disk image or block device. It is only read.
+    #[command(flatten)]
+    pub refused: CheckRefused,
+    /// Disk image or block device. Without -p it is only read.
     pub source: PathBuf,
+}
+
+/// Options of e2fsck that are not for Extol, or have no effect.
+#[derive(Args, Debug)]
+pub struct CheckRefused {
+    #[arg(short = 'y', hide = true)]
+    repair: bool,
+    #[arg(short = 'b', hide = true)]
+    superblock: Option<OsString>,
+    #[arg(short = 'B', hide = true)]
+    block_size: Option<OsString>,
+    #[arg(short = 'c', hide = true, action = ArgAction::Count)]
+    bad_blocks: u8,
+    #[arg(short = 'k', hide = true)]
+    keep_bad_blocks: bool,
+    #[arg(short = 'l', hide = true)]
+    add_bad_blocks: Option<OsString>,
+    #[arg(short = 'L', hide = true)]
+    set_bad_blocks: Option<OsString>,
+    #[arg(short = 'D', hide = true)]
+    optimize: bool,
+    #[arg(short = 'E', hide = true)]
+    extended: Vec<String>,
+    #[arg(short = 'z', hide = true)]
+    undo_file: Option<OsString>,
+    #[arg(short = 'd', hide = true)]
+    debug: bool,
+    #[arg(short = 'F', hide = true)]
+    flush: bool,
+    #[arg(short = 'r', hide = true)]
+    interactive: bool,
+}
+
+/// Extended options of e2fsck that change nothing about a check.
+const NO_EFFECT: [&str; 9] = [
+    "nodiscard",
+    "no_optimize_extents",
+    "fixes_only",
+    "inode_count_fullmap",
+    "no_inode_count_fullmap",
+    "readahead_kb",
+    "check_encoding",
+    "ea_ver",
+    "fragcheck",
+];
+
+impl CheckRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self, source: &Path) -> extol_cli_common::Result<()> {
+        let e2fsck = |options: &str| format!("use e2fsck {options} {}", source.display());
+        let repair = format!("Extol repairs nothing: {}", e2fsck("-fy"));
+        let copy = format!(
+            "counts and groups of a superblock copy are old and look like damage: {}",
+            e2fsck("-b BLOCK")
+        );
+        let bad = format!("Extol keeps no list of bad blocks: {}", e2fsck("-c"));
+        let extended = self.extended.iter().flat_map(|list| list.split(',')).find(|option| {
+            let name = option.split('=').next().unwrap_or_default();
+            !NO_EFFECT.contains(&name)
+        });
+        let extended_name = format!("-E {}", extended.unwrap_or_default());
+        let extended_why = match extended {
+            Some("journal_only") => {
+                format!("use extol replay {}", source.display())
+            }
+            _ => e2fsck("-E ..."),
+        };
+        refused(&[
+            Refusal(self.repair, "-y", &repair),
+            Refusal(self.superblock.is_some(), "-b", &copy),
+            Refusal(self.block_size.is_some(), "-B", &copy),
+            Refusal(self.bad_blocks > 0, "-c", &bad),
+            Refusal(self.keep_bad_blocks, "-k", &bad),
+            Refusal(self.add_bad_blocks.is_some(), "-l", &bad),
+            Refusal(self.set_bad_blocks.is_some(), "-L", &bad),
+            Refusal(self.optimize, "-D", &e2fsck("-fD")),
+            Refusal(self.undo_file.is_some(), "-z", "a check changes nothing"),
+            Refusal(extended.is_some(), &extended_name, &extended_why),
+        ])
+    }
 }

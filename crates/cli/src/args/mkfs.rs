@@ -1,9 +1,15 @@
 //! Arguments of mkfs.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
+
+use super::refused::{Refusal, refused};
+use super::whole;
+use crate::volume::Size;
 
 /// Make a volume.
 #[derive(Args, Debug)]
@@ -12,85 +18,183 @@ use extol_cli_common::manual;
         "extol mkfs disk.img 1G",
         "extol mkfs -b 1024 -O ^64bit,inline_data -J size=16 -L data disk.img 200M",
         "extol mkfs -t ext3 -E stride=16 /dev/sdb1",
+        "extol mkfs -d rootfs -E root_perms=0755 root.img 2G",
         "extol mkfs -O journal_dev log.img 64M",
     ),
     long_about = "Make a volume.\n\n\
-        The options are those of mke2fs, and so are the defaults. SIZE is in KiB, or in blocks if \
-        -b is given, or has a suffix s (512 bytes), K, M, G or T; without it the whole device or \
-        file is used. A file that does not exist is made, one that is too short is extended.\n\n\
+        The options are those of mke2fs, and so are the defaults; /etc/mke2fs.conf is not read. A \
+        file that does not exist is made, one that is too short is extended.\n\n\
+        SIZE, and every size of this command, is a number with a unit: K, M, G, T, P or E (or KiB, \
+        MiB ...) are powers of 1024, so 1G is 2^30 bytes as for mke2fs; KB, MB, GB ... are powers \
+        of 1000; s is 512 bytes. A SIZE without a unit counts blocks if -b says how large they \
+        are, and KiB if not. Without SIZE the whole device or file is used.\n\n\
         -E lazy_itable_init=1 (the default where descriptors have checksums) leaves inode tables \
         to be zeroed by the first mount; 0 zeroes them now. -E lazy_journal_init=1 leaves the log \
         as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
-        same. Where a discard leaves zeros, as in a file, nothing needs zeroing."
+        same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
+        Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
+        (superblocks only), -z (undo file), -E offset, encoding, encoding_flags and quotatype; and \
+        of its features bigalloc, casefold, encrypt, quota and verity."
 )]
 pub struct MkfsArgs {
-    /// ext2, ext3 or ext4.
-    #[arg(short = 't', value_name = "TYPE", default_value = "ext4")]
-    pub kind: String,
-    /// What it will be used for (small, news, largefile ...), which decides about the number of
-    /// inodes.
+    /// ext2, ext3 or ext4 [default: what -T names, or ext4].
+    #[arg(short = 't', value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// What it will be used for, one or a list: floppy, small, default, big, huge, news,
+    /// largefile, largefile4, or a type. It decides about the number of inodes and the size of
+    /// blocks [default: by size].
     #[arg(short = 'T', value_name = "USAGE")]
     pub usage: Option<String>,
-    /// Block size in bytes.
-    #[arg(short = 'b', value_name = "BYTES")]
-    pub block_size: Option<u32>,
+    /// Block size; with a - before it, at least so much.
+    #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
+    pub block_size: Option<BlockSize>,
     /// Bytes for which there is one inode.
-    #[arg(short = 'i', value_name = "BYTES")]
-    pub bytes_per_inode: Option<u32>,
-    /// Inode size in bytes.
-    #[arg(short = 'I', value_name = "BYTES")]
-    pub inode_size: Option<u32>,
+    #[arg(short = 'i', value_name = "SIZE", allow_negative_numbers = true)]
+    pub bytes_per_inode: Option<Size>,
+    /// Inode size.
+    #[arg(short = 'I', value_name = "SIZE", allow_negative_numbers = true)]
+    pub inode_size: Option<Size>,
     /// Number of inodes.
-    #[arg(short = 'N', value_name = "COUNT")]
+    #[arg(short = 'N', value_name = "COUNT", value_parser = whole::<u64>,
+        allow_negative_numbers = true)]
     pub inodes: Option<u64>,
     /// Blocks per group.
-    #[arg(short = 'g', value_name = "BLOCKS")]
+    #[arg(short = 'g', value_name = "BLOCKS", value_parser = whole::<u32>,
+        allow_negative_numbers = true)]
     pub blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together (flex_bg).
-    #[arg(short = 'G', value_name = "GROUPS")]
+    #[arg(short = 'G', value_name = "GROUPS", value_parser = whole::<u32>,
+        allow_negative_numbers = true)]
     pub flex_groups: Option<u32>,
     /// Percentage of blocks kept for root.
-    #[arg(short = 'm', value_name = "PERCENT")]
+    #[arg(short = 'm', value_name = "PERCENT", allow_negative_numbers = true)]
     pub reserved: Option<f64>,
     /// Features to add, or to leave out with a ^ before the name.
     #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
     pub features: Vec<String>,
-    /// Extended options (stride=, stripe_width=, lazy_itable_init=, root_owner=, hash_seed= ...).
-    #[arg(short = 'E', value_name = "OPTIONS", action = ArgAction::Append)]
+    /// Extended options: stride=, stripe_width=, resize=, lazy_itable_init=, lazy_journal_init=,
+    /// root_owner=UID:GID, root_perms=MODE, hash_seed=UUID, nodiscard, packed_meta_blocks,
+    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, no_copy_xattrs,
+    /// assume_storage_prezeroed, test_fs.
+    #[arg(short = 'E', short_alias = 'R', value_name = "OPTIONS", action = ArgAction::Append)]
     pub extended: Vec<String>,
-    /// Journal options (size=, device=).
+    /// Journal options: size= (MiB), fast_commit_size= (KiB), location=BLOCK, device=PATH.
     #[arg(short = 'J', value_name = "OPTIONS", action = ArgAction::Append)]
-    pub journal: Vec<String>,
+    pub journal: Vec<OsString>,
     /// With a journal (ext3); ext4 has one anyway.
     #[arg(short = 'j')]
     pub with_journal: bool,
-    /// Label.
+    /// Label, 16 bytes at most; a longer one is cut with a warning.
     #[arg(short = 'L', value_name = "LABEL")]
-    pub label: Option<String>,
-    /// Directory where it was last mounted.
+    pub label: Option<OsString>,
+    /// Directory where it was last mounted, 64 bytes at most.
     #[arg(short = 'M', value_name = "DIR")]
-    pub last_mounted: Option<String>,
-    /// UUID, or random, time, clear.
+    pub last_mounted: Option<OsString>,
+    /// UUID, or random, time (made of the time of day), clear (all zero).
     #[arg(short = 'U', value_name = "UUID")]
     pub uuid: Option<String>,
     /// Behaviour on errors: continue, remount-ro or panic.
     #[arg(short = 'e', value_name = "BEHAVIOUR")]
     pub errors: Option<String>,
     /// Revision, 0 or 1.
-    #[arg(short = 'r', value_name = "REVISION")]
+    #[arg(short = 'r', value_name = "REVISION", value_parser = whole::<u32>)]
     pub revision: Option<u32>,
-    /// Overwrite a file system that is there; allow odd parameters.
+    /// Put what is in this directory into the root directory, with owners, modes, times, links,
+    /// holes, devices and extended attributes.
+    #[arg(short = 'd', value_name = "DIR")]
+    pub contents: Option<PathBuf>,
+    /// With O_DIRECT; without this option, where it can.
+    #[arg(short = 'D')]
+    pub direct: bool,
+    /// Overwrite a file system that is there; allow odd parameters. (What is mounted or in use is
+    /// never overwritten, also with -F -F.)
     #[arg(short = 'F')]
     pub force: bool,
-    /// Say nothing.
+    /// Say nothing but warnings.
     #[arg(short = 'q')]
     pub quiet: bool,
+    /// Also say how it is laid out.
+    #[arg(short = 'v')]
+    pub verbose: bool,
     /// Only print what would be made.
     #[arg(short = 'n')]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub refused: MkfsRefused,
     /// Disk image or block device.
     pub target: PathBuf,
     /// Size of the file system.
-    pub size: Option<String>,
+    #[arg(allow_hyphen_values = true)]
+    pub size: Option<Size>,
+}
+
+/// Options of mke2fs that are not for Extol, or have no effect.
+#[derive(Args, Debug)]
+pub struct MkfsRefused {
+    #[arg(short = 'c', hide = true, action = ArgAction::Count)]
+    bad_blocks: u8,
+    #[arg(short = 'l', hide = true)]
+    bad_block_list: Option<OsString>,
+    #[arg(short = 'C', hide = true, allow_negative_numbers = true)]
+    cluster_size: Option<OsString>,
+    #[arg(short = 'S', hide = true)]
+    superblocks_only: bool,
+    #[arg(short = 'z', hide = true)]
+    undo_file: Option<OsString>,
+    #[arg(short = 'o', hide = true)]
+    creator_os: Option<String>,
+    /// The same as -E nodiscard, as of old.
+    #[arg(short = 'K', hide = true)]
+    pub no_discard: bool,
+}
+
+impl MkfsRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self) -> extol_cli_common::Result<()> {
+        let foreign_os = self.creator_os.as_deref().is_some_and(|os| {
+            // As a name or its number.
+            !(os.eq_ignore_ascii_case("linux") || os == "0")
+        });
+        let bad_blocks = "test the device with badblocks(8), and use none that has bad blocks";
+        refused(&[
+            Refusal(self.bad_blocks > 0, "-c", bad_blocks),
+            Refusal(self.bad_block_list.is_some(), "-l", bad_blocks),
+            Refusal(
+                self.cluster_size.is_some(),
+                "-C",
+                "it needs the feature bigalloc, which Extol cannot make: use mke2fs",
+            ),
+            Refusal(
+                self.superblocks_only,
+                "-S",
+                "use mke2fs -S, and on a copy, because it can destroy a volume",
+            ),
+            Refusal(self.undo_file.is_some(), "-z", "copy what is there before mkfs"),
+            Refusal(foreign_os, "-o", "volumes made here are Linux's"),
+        ])
+    }
+}
+
+/// What `-b` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockSize {
+    /// So many bytes.
+    Exactly(u32),
+    /// So many bytes or more.
+    AtLeast(u32),
+}
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, size) = match text.strip_prefix('-') {
+            Some(size) => (true, size),
+            None => (false, text),
+        };
+        let bytes = size.parse::<Size>().and_then(|size| size.bytes(1)).map_err(|e| e.to_string());
+        let bytes = u32::try_from(bytes?).map_err(|_| format!("bad size \"{text}\": too large"))?;
+        Ok(if least { Self::AtLeast(bytes) } else { Self::Exactly(bytes) })
+    }
 }

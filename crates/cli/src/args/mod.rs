@@ -7,6 +7,7 @@ mod maintenance;
 mod mkfs;
 mod mount;
 mod mounted;
+mod refused;
 mod setup;
 
 use std::ffi::OsString;
@@ -16,16 +17,17 @@ use extol_cli_common::{Failure, Result};
 
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, VolumeArgs};
 pub use groups::{GROUPS, HELP};
-pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
+pub use inspect::{CheckArgs, InfoArgs, InspectArgs, ReplayArgs};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
-pub use mkfs::MkfsArgs;
+pub use mkfs::{BlockSize, MkfsArgs};
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
 pub use setup::{CompletionsArgs, ManArgs, Shell};
 
 /// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
 #[derive(Parser, Debug)]
-#[command(name = "extol", version, after_long_help = extol_cli_common::exit_status!())]
+#[command(name = "extol", version, propagate_version = true, args_override_self = true)]
+#[command(after_long_help = extol_cli_common::exit_status!())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -46,8 +48,7 @@ pub enum Command {
     Freeze(FreezeArgs),
     Thaw(ThawArgs),
     Top(TopArgs),
-    /// Show what a volume is: size, features, state.
-    Info(InspectArgs),
+    Info(InfoArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.
     Log(InspectArgs),
     Replay(ReplayArgs),
@@ -107,6 +108,11 @@ pub fn parse(words: &[OsString]) -> Result<Command> {
     })
 }
 
+/// A whole number.
+fn whole<T: std::str::FromStr>(text: &str) -> std::result::Result<T, String> {
+    text.parse().map_err(|_| "it must be a whole number, and not too large".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +159,7 @@ mod tests {
             "freeze",
             "thaw",
             "top",
+            "info",
             "replay",
             "check",
             "mkfs",
@@ -175,7 +182,7 @@ mod tests {
             "extol frob",
             "extol mount -z a b",
             "extol mount -r -w a b",
-            "extol cp img /x",
+            "extol cp img",
         ] {
             let failure = parse(&words(line)).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{line}");

@@ -32,22 +32,21 @@ use crate::interrupt;
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
-    let Some((dest, paths)) = args.paths.split_last() else {
-        return Err(Failure::usage("nothing to copy"));
-    };
+    let (paths, dest) = super::sources_and_destination(&args.paths)?;
+    let preserve = Preserve::of(args, umask())?;
     let dest = Path::new(dest);
     let into = dest.is_dir();
-    if paths.len() > 1 && !into {
-        return Err(Failure::usage(format_args!("{} is no directory", dest.display())));
-    }
-    let preserve = Preserve::of(args, umask())?;
     let about = |error: io::Error| Failure::about(dest.display(), error);
+    if paths.len() > 1 && !into {
+        let gone = fs::metadata(dest).err().unwrap_or(Errno::NOTDIR.into());
+        return Err(about(gone));
+    }
     let (base, name) = match (into, dest.file_name()) {
         (true, _) => (DestDir::open(dest).map_err(about)?, None),
         (false, Some(name)) => {
             (DestDir::open(dest.parent().unwrap_or(Path::new("."))).map_err(about)?, Some(name))
         }
-        (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
+        (false, None) => return Err(about(Errno::NOENT.into())),
     };
     interrupt::catch()?;
     let mut tree = Tree::open(&args.volume, false)?;

@@ -141,7 +141,11 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
 }
 
 fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
-    let (dir, name) = tree.find_parent(path)?;
+    let (dir, name) = match tree.find_parent(path) {
+        // As mkdir(2) says of the root directory and of `..`.
+        Err(FsError::Invalid(_)) if tree.find(path, true).is_ok() => return Err(FsError::Exists),
+        found => found?,
+    };
     let owner = Creds {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -154,8 +158,11 @@ fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
 fn make_all(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
     let mut so_far = PathBuf::from("/");
     for component in Path::new(path).components() {
-        let Component::Normal(name) = component else { continue };
-        so_far.push(name);
+        match component {
+            Component::Normal(name) => so_far.push(name),
+            Component::ParentDir => so_far.push(".."),
+            _ => continue,
+        }
         let here: OsString = so_far.clone().into();
         match tree.find(&here, true) {
             Ok(inode) if inode.is_dir()? => {}

@@ -14,6 +14,7 @@ use extol_vfs::{Attr, FileKind, FsError, is_active};
 
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{CatArgs, LsArgs};
+use crate::calendar::date;
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
@@ -25,6 +26,7 @@ pub fn ls(args: &LsArgs) -> Result<()> {
     let paths = if args.paths.is_empty() { &root[..] } else { &args.paths };
     let mut listing = Listing {
         args,
+        source: args.volume.source.as_os_str(),
         headed: paths.len() > 1 || args.recursive,
         plain: std::io::stdout().is_terminal(),
         text: Vec::new(),
@@ -41,9 +43,24 @@ struct Level<'t> {
     below: vec::IntoIter<Vec<u8>>,
 }
 
+/// A name, with its attributes if they are needed.
+struct Item {
+    name: Vec<u8>,
+    attr: Option<extol_vfs::Result<Attr>>,
+}
+
+impl Item {
+    /// What to sort by: the largest `value` first.
+    fn key(&self, value: impl FnOnce(&Attr) -> i128) -> i128 {
+        self.attr.as_ref().and_then(|attr| attr.as_ref().ok()).map_or(i128::MAX, |a| -value(a))
+    }
+}
+
 /// A listing under way.
 struct Listing<'a> {
     args: &'a LsArgs,
+    /// The volume as it was named.
+    source: &'a OsStr,
     headed: bool,
     /// For a terminal, which gets question marks for control characters.
     plain: bool,
@@ -53,8 +70,36 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn report(&mut self, path: &[u8], error: &FsError) {
-        warn(format_args!("{}: {error}", show(OsStr::from_bytes(path))));
+        // Without a path the volume was named.
+        let typed = !(path == b"/" && self.args.paths.is_empty());
+        let what = if typed { OsStr::from_bytes(path) } else { self.source };
+        warn(format_args!("{}: {error}", show(what)));
         self.failed = true;
+    }
+
+    fn is_long(&self) -> bool {
+        self.args.long || self.args.numeric_uid_gid
+    }
+
+    /// True if names alone are not enough.
+    fn needs_attributes(&self) -> bool {
+        let a = self.args;
+        let sorted = a.by_size || a.by_time;
+        self.is_long() || sorted || a.inodes || a.blocks || a.classify || a.recursive
+    }
+
+    /// Names come sorted. What has no attributes is last.
+    fn sort(&self, items: &mut [Item]) {
+        if self.args.by_size {
+            items.sort_by_cached_key(|item| item.key(|attr| attr.size.into()));
+        } else if self.args.by_time {
+            items.sort_by_cached_key(|item| {
+                item.key(|attr| i128::from(attr.mtime.sec) << 32 | i128::from(attr.mtime.nsec))
+            });
+        }
+        if self.args.reverse {
+            items.reverse();
+        }
     }
 
     fn print(&mut self) -> Result<()> {
@@ -110,14 +155,17 @@ impl Listing<'_> {
     ) -> extol_vfs::Result<Option<Level<'t>>> {
         let name = OsStr::from_bytes(path);
         let mut inode = tree.find(name, false)?;
-        if inode.kind()? == FileKind::Symlink && !self.args.long {
+        let a = self.args;
+        if inode.kind()? == FileKind::Symlink && !(self.is_long() || a.directory || a.classify) {
             // As ls does: a link to a directory given by name shows the directory.
             inode = tree.find(name, true).unwrap_or(inode);
         }
-        if inode.is_dir()? {
+        if inode.is_dir()? && !self.args.directory {
             return self.directory(inode, path, guard).map(Some);
         }
-        self.line(&inode, b"", path)?;
+        let attr = inode.attr()?;
+        let target = self.target(&attr, path, || inode.fs.readlink(inode.ino));
+        self.line(&attr, target, path);
         Ok(None)
     }
 
@@ -139,25 +187,37 @@ impl Listing<'_> {
         }
         let mut below = Vec::new();
         let (entries, problem) = inode.entries();
-        for entry in entries {
-            if !self.args.all && entry.name.starts_with(b".") {
-                continue;
-            }
-            if !self.args.long && !self.args.inodes && !self.args.recursive {
-                self.name(&entry.name);
-                self.text.push(b'\n');
-                continue;
-            }
-            let listed = inode.child(&entry.name).and_then(|child| {
-                self.line(&child, path, &entry.name)?;
-                child.is_dir()
-            });
-            match listed {
-                Ok(is_dir) if is_dir && self.args.recursive => below.push(entry.name),
-                Ok(_) => {}
-                Err(error) => {
-                    self.unknown(&entry.name);
-                    self.report(&join(path, &entry.name), &error);
+        let needed = self.needs_attributes();
+        let shown = |name: &[u8]| self.args.all || !name.starts_with(b".");
+        let mut items: Vec<Item> = entries
+            .into_iter()
+            .map(|entry| entry.name.to_vec())
+            .filter(|name| shown(name))
+            .map(|name| Item {
+                attr: needed.then(|| inode.child(&name).and_then(|child| child.attr())),
+                name,
+            })
+            .collect();
+        self.sort(&mut items);
+        for Item { name, attr } in items {
+            match attr {
+                None => {
+                    self.name(&name);
+                    self.text.push(b'\n');
+                }
+                Some(Ok(attr)) => {
+                    let full = join(path, &name);
+                    let target = self.target(&attr, &full, || {
+                        inode.child(&name).and_then(|link| link.fs.readlink(link.ino))
+                    });
+                    self.line(&attr, target, &name);
+                    if attr.kind == FileKind::Directory && self.args.recursive {
+                        below.push(name);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.unknown(&name);
+                    self.report(&join(path, &name), &error);
                 }
             }
         }
@@ -167,30 +227,43 @@ impl Listing<'_> {
         Ok(Level { inode, below: below.into_iter() })
     }
 
-    /// One line, for a name in `dir`. Nothing is added if there are no attributes.
-    fn line(&mut self, inode: &InodeRef<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
-        let attr = inode.attr()?;
-        let target = match attr.kind {
-            FileKind::Symlink if self.args.long => inode
-                .fs
-                .readlink(inode.ino)
-                .inspect_err(|error| self.report(&join(dir, name), error))
-                .ok(),
-            _ => None,
+    /// Where a link leads, if that is shown.
+    fn target(
+        &mut self,
+        attr: &Attr,
+        path: &[u8],
+        read: impl FnOnce() -> extol_vfs::Result<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        let shown = attr.kind == FileKind::Symlink && self.is_long();
+        shown.then(read)?.inspect_err(|error| self.report(path, error)).ok()
+    }
+
+    /// One line.
+    fn line(&mut self, attr: &Attr, target: Option<Vec<u8>>, name: &[u8]) {
+        let size = |bytes: u64| match self.args.human_readable {
+            true => human(bytes),
+            false => bytes.to_string(),
         };
         let mut fields = String::new();
         // Writing to a string cannot fail.
         if self.args.inodes {
             let _ = write!(fields, "{:>8} ", attr.id.ino);
         }
-        if self.args.long {
+        if self.args.blocks {
+            let used = match self.args.human_readable {
+                true => human(attr.blocks.saturating_mul(512)),
+                false => attr.blocks.div_ceil(2).to_string(),
+            };
+            let _ = write!(fields, "{used:>8} ");
+        }
+        if self.is_long() {
             let size = match attr.kind {
                 FileKind::CharDevice | FileKind::BlockDevice => {
                     format!("{}, {}", attr.rdev.major, attr.rdev.minor)
                 }
-                _ => attr.size.to_string(),
+                _ => size(attr.size),
             };
-            let (mode, time) = (mode_text(&attr), time_text(attr.mtime.sec));
+            let (mode, time) = (mode_text(attr), time_text(attr.mtime.sec));
             let _ = write!(
                 fields,
                 "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ",
@@ -202,18 +275,19 @@ impl Listing<'_> {
         if let Some(target) = target {
             self.text.extend_from_slice(b" -> ");
             self.name(&target);
+        } else if self.args.classify {
+            self.text.extend(class(attr));
         }
         self.text.push(b'\n');
-        Ok(())
     }
 
     /// The line for an entry whose inode cannot be read.
     fn unknown(&mut self, name: &[u8]) {
         let mut fields = String::new();
-        if self.args.inodes {
+        for _ in 0..u8::from(self.args.inodes) + u8::from(self.args.blocks) {
             let _ = write!(fields, "{:>8} ", "?");
         }
-        if self.args.long {
+        if self.is_long() {
             let _ = write!(
                 fields,
                 "?????????? {:>3} {:>5} {:>5} {:>10} {:>16} ",
@@ -246,6 +320,35 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, slash, name].concat()
 }
 
+/// The mark of `-F`.
+fn class(attr: &Attr) -> Option<u8> {
+    match attr.kind {
+        FileKind::Directory => Some(b'/'),
+        FileKind::Symlink => Some(b'@'),
+        FileKind::Fifo => Some(b'|'),
+        FileKind::Socket => Some(b'='),
+        FileKind::Regular if attr.perm & 0o111 != 0 => Some(b'*'),
+        _ => None,
+    }
+}
+
+/// A size as ls(1) shows it with `-h`: rounded up, with one decimal below ten.
+fn human(bytes: u64) -> String {
+    let mut scale = 0;
+    let mut value = u128::from(bytes) * 10;
+    // In tenths; what would round up to 1024 takes the next unit.
+    while value > 10_230 {
+        value = value.div_ceil(1024);
+        scale += 1;
+    }
+    let value = (u128::from(bytes) * 10).div_ceil(1024_u128.pow(scale));
+    match b"KMGTPE".get(scale.wrapping_sub(1) as usize) {
+        None => bytes.to_string(),
+        Some(&unit) if value < 100 => format!("{}.{}{}", value / 10, value % 10, char::from(unit)),
+        Some(&unit) => format!("{}{}", value.div_ceil(10), char::from(unit)),
+    }
+}
+
 fn mode_text(attr: &Attr) -> String {
     let kind = match attr.kind {
         FileKind::Regular => '-',
@@ -275,17 +378,8 @@ fn mode_text(attr: &Attr) -> String {
 
 /// Date and time (UTC) of seconds since 1970.
 fn time_text(sec: i64) -> String {
-    let (days, second) = (sec.div_euclid(86400), sec.rem_euclid(86400));
-    // The calendar repeats every 400 years of 146097 days; count from 1 March of year 0.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + carry;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+    let d = date(sec);
+    format!("{:04}-{:02}-{:02} {:02}:{:02}", d.year, d.month, d.day, d.hour, d.minute)
 }
 
 /// Prints files.
@@ -334,13 +428,40 @@ mod tests {
         let words = ["extol", "ls", "image"].map(OsString::from);
         let Ok(Command::Ls(args)) = args::parse(&words) else { panic!("another command") };
         let show = |plain| {
-            let mut listing =
-                Listing { args: &args, headed: false, plain, text: Vec::new(), failed: false };
+            let mut listing = Listing {
+                args: &args,
+                source: OsStr::new("image"),
+                headed: false,
+                plain,
+                text: Vec::new(),
+                failed: false,
+            };
             listing.name(b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
             listing.text
         };
         assert_eq!(show(false), b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
         assert_eq!(String::from_utf8(show(true)).unwrap(), "a?[2Jb?c?d?e ?\u{fc}");
+    }
+
+    /// The values of GNU ls.
+    #[test]
+    fn readable_sizes() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (10_240, "10K"),
+            (10_241, "11K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (5 << 20, "5.0M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
     }
 
     #[test]

@@ -21,22 +21,22 @@ mod put;
 mod tests;
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::args::VolumeArgs;
-use crate::volume::{self, Volume};
+use crate::volume::{self, Volume, VolumeOptions};
 use crate::{interrupt, options};
 
 pub use cp::cp;
 pub use edit::{mkdir, rm};
 pub use list::{cat, ls};
-pub use put::put;
+pub use put::{Fill, fill, put};
 
 /// Bytes moved at a time.
 const CHUNK: usize = 1 << 20;
@@ -46,6 +46,8 @@ const MAX_LINKS: u32 = 40;
 /// An open volume.
 pub struct Tree {
     volume: Arc<Volume>,
+    /// The volume as it was named.
+    source: PathBuf,
     /// Something was reported, and the command went on.
     failed: bool,
 }
@@ -53,18 +55,21 @@ pub struct Tree {
 impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
-        let source = &args.source;
         let mut options = options::volume_only(&args.options)?;
         if write {
             interrupt::catch()?;
         }
         options.access.read_only |= !write;
+        Self::open_with(&args.source, options, write)
+    }
+
+    fn open_with(source: &Path, options: VolumeOptions, write: bool) -> Result<Self> {
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);
             return Err(Failure::about(source.display(), "can only be read"));
         }
-        Ok(Self { volume, failed: false })
+        Ok(Self { volume, source: source.to_owned(), failed: false })
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -73,7 +78,11 @@ impl Tree {
 
     /// Reports what went wrong with one file.
     fn report(&mut self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
-        warn(format_args!("{what}: {error}"));
+        self.report_line(format_args!("{what}: {error}"));
+    }
+
+    fn report_line(&mut self, line: impl std::fmt::Display) {
+        warn(line);
         self.failed = true;
     }
 
@@ -86,7 +95,8 @@ impl Tree {
     /// Closes the volume. `outcome` is how the command went otherwise.
     fn close(self, outcome: Result<()>) -> Result<()> {
         let outcome = outcome.and(interrupt::check());
-        let closed = volume::close(&self.volume).map_err(Failure::new);
+        let closed = volume::close(&self.volume)
+            .map_err(|error| Failure::about(self.source.display(), error));
         let reported = if self.failed { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
         outcome.and(closed).and(reported)
     }
@@ -98,8 +108,18 @@ impl Tree {
         Ok(inode)
     }
 
-    /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.
+    /// Finds a path. Symbolic links on the way are followed, one at the end if `follow` or if a
+    /// slash follows it. What is before a slash must be a directory.
     fn find(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
+        let dir = path.as_bytes().ends_with(b"/");
+        let found = self.walk(path, follow || dir)?;
+        if dir && !found.is_dir()? {
+            return Err(FsError::NotADirectory);
+        }
+        Ok(found)
+    }
+
+    fn walk(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
         let mut todo: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
         let mut here = self.root()?;
         let mut links = 0;
@@ -132,7 +152,7 @@ impl Tree {
         let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(start);
         if matches!(name, b"" | b"." | b"..") {
-            return Err(FsError::Invalid("not a name"));
+            return Err(FsError::Invalid("the path must end with a name"));
         }
         Ok((self.find(OsStr::from_bytes(parent), true)?, name))
     }
@@ -203,6 +223,17 @@ impl<'t> InodeRef<'t> {
 impl Drop for InodeRef<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.ino, 1);
+    }
+}
+
+/// The words of a copy: what to copy, then where to.
+fn sources_and_destination(paths: &[OsString]) -> Result<(&[OsString], &OsStr)> {
+    match paths {
+        [sources @ .., dest] if !sources.is_empty() => Ok((sources, dest)),
+        _ => Err(Failure::usage(format_args!(
+            "{}: only one path is given: what to copy, and where to, are needed",
+            paths.first().map_or("".into(), |path| show(path).to_string())
+        ))),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `extol put`: into the volume.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result};
@@ -15,6 +15,7 @@ use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, Xatt
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::PutArgs;
 use crate::interrupt;
+use crate::volume::VolumeOptions;
 
 /// The error of one file.
 type Problem = Box<dyn std::error::Error>;
@@ -27,42 +28,113 @@ struct CopyIn<'t> {
     bar: ProgressBar,
     buffer: Vec<u8>,
     problems: Vec<String>,
+    /// The image itself, which does not go into itself.
+    image: Option<(u64, u64)>,
+    xattrs: bool,
+    /// Nothing more is copied after the volume was full.
+    ends_when_full: bool,
+    full: bool,
 }
 
 /// Copies.
 pub fn put(args: &PutArgs) -> Result<()> {
-    let Some((dest, paths)) = args.paths.split_last() else {
-        return Err(Failure::usage("nothing to copy"));
-    };
+    let (paths, dest) = super::sources_and_destination(&args.paths)?;
     let mut tree = Tree::open(&args.volume, true)?;
-    let mut copy = CopyIn {
-        tree: &tree,
-        made: HashMap::new(),
-        bar: progress::bytes("copying"),
-        buffer: vec![0; CHUNK],
-        problems: Vec::new(),
-    };
-    for path in paths.iter().take_while(|_| !interrupt::came()) {
-        if let Err(problem) = copy.path(path, dest, paths.len() > 1) {
-            copy.problems.push(problem);
-        }
+    let mut copy = CopyIn::new(&tree);
+    if let Err(problem) = copy.all(paths, dest) {
+        copy.problems.push(problem);
     }
-    copy.bar.finish_and_clear();
-    let problems = std::mem::take(&mut copy.problems);
-    drop(copy);
-    for problem in problems {
-        tree.report("put", problem);
+    for problem in copy.end() {
+        tree.report_line(problem);
     }
     tree.close(Ok(()))
 }
 
+/// How a new volume is filled.
+#[derive(Debug)]
+pub struct Fill {
+    /// Its external journal.
+    pub journal: Option<PathBuf>,
+    /// With extended attributes.
+    pub xattrs: bool,
+}
+
+/// Puts what is in a directory into the root directory of a volume. The root directory keeps its
+/// owner and mode, and gets the extended attributes, as with mke2fs.
+pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
+    let mut options = VolumeOptions::default();
+    options.journal.path = how.journal.clone();
+    let mut tree = Tree::open_with(image, options, true)?;
+    let mut copy = CopyIn { xattrs: how.xattrs, ends_when_full: true, ..CopyIn::new(&tree) };
+    match tree.root() {
+        Ok(root) => {
+            let filled = copy.directory(dir, &root).and_then(|()| copy.attributes(dir, &root));
+            if let Err(problem) = filled {
+                copy.problem(dir, &*problem);
+            }
+        }
+        Err(error) => copy.problem(image, &error),
+    }
+    let full = copy.full;
+    for problem in copy.end() {
+        tree.report_line(problem);
+    }
+    let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
+    let outcome = if full { Err(Failure::about(image.display(), line)) } else { Ok(()) };
+    tree.close(outcome)
+}
+
 impl<'t> CopyIn<'t> {
-    fn path(&mut self, path: &OsStr, dest: &OsStr, many: bool) -> std::result::Result<(), String> {
+    fn new(tree: &'t Tree) -> Self {
+        Self {
+            tree,
+            made: HashMap::new(),
+            bar: progress::bytes("copying"),
+            buffer: vec![0; CHUNK],
+            problems: Vec::new(),
+            image: fs::metadata(&tree.source).ok().map(|file| (file.dev(), file.ino())),
+            xattrs: true,
+            ends_when_full: false,
+            full: false,
+        }
+    }
+
+    /// What was reported, at the end.
+    fn end(self) -> Vec<String> {
+        self.bar.finish_and_clear();
+        self.problems
+    }
+
+    fn problem(&mut self, path: &Path, problem: &dyn std::error::Error) {
+        self.problems.push(format!("{}: {problem}", path.display()));
+    }
+
+    fn all(&mut self, paths: &[OsString], dest: &OsStr) -> std::result::Result<(), String> {
+        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
+        let many = paths.len() > 1;
+        match self.tree.find(dest, true) {
+            Ok(inode) if many && !inode.is_dir().map_err(place)? => {
+                return Err(place(FsError::NotADirectory));
+            }
+            Err(error) if many => return Err(place(error)),
+            _ => {}
+        }
+        for path in paths {
+            if let Err(problem) = self.path(path, dest) {
+                self.problems.push(problem);
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&mut self, path: &OsStr, dest: &OsStr) -> std::result::Result<(), String> {
         let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
         let into = match self.tree.find(dest, true) {
             Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
-            Ok(_) if many => return Err(place(FsError::NotADirectory)),
-            Err(error) if many => return Err(place(error)),
+            // A slash says that it should be one.
+            Err(error) if dest.as_bytes().ends_with(b"/") && Path::new(path).is_file() => {
+                return Err(place(error));
+            }
             _ => None,
         };
         let absolute = fs::canonicalize(path).ok();
@@ -80,11 +152,12 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        if interrupt::came() {
+        if interrupt::came() || (self.full && self.ends_when_full) {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
-            self.problems.push(format!("{}: {problem}", path.display()));
+            self.full |= problem.downcast_ref() == Some(&FsError::NoSpace);
+            self.problem(path, &*problem);
         }
     }
 
@@ -96,6 +169,9 @@ impl<'t> CopyIn<'t> {
     ) -> std::result::Result<(), Problem> {
         let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
+        if self.image == Some(key) {
+            return Err("the image itself is left out".into());
+        }
         let shared = !metadata.is_dir() && metadata.nlink() > 1;
         if shared && let Some(first) = self.made.get(&key) {
             let linked = dir.fs.link(first.ino, dir.ino, name)?;
@@ -104,11 +180,7 @@ impl<'t> CopyIn<'t> {
         }
         let node = make(path, &metadata, dir, name)?;
         if metadata.is_dir() {
-            let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
-            entries.sort_by_key(fs::DirEntry::file_name);
-            for entry in entries {
-                self.node(&entry.path(), &node, entry.file_name().as_bytes());
-            }
+            self.directory(path, &node)?;
         } else if metadata.is_file() {
             self.contents(&File::open(path)?, &node)?;
             if interrupt::came() {
@@ -118,9 +190,36 @@ impl<'t> CopyIn<'t> {
                 return Ok(());
             }
         }
-        put_attributes(path, &metadata, &node)?;
+        self.attributes(path, &node)?;
+        put_owner_mode_times(&metadata, &node)?;
         if shared {
             self.made.insert(key, node);
+        }
+        Ok(())
+    }
+
+    /// Copies what is in a directory.
+    fn directory(&mut self, path: &Path, node: &InodeRef<'t>) -> std::result::Result<(), Problem> {
+        let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            self.node(&entry.path(), node, entry.file_name().as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Copies extended attributes.
+    fn attributes(&self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+        if !self.xattrs {
+            return Ok(());
+        }
+        let mut names = vec![0; 65536];
+        let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+        for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
+            let mut value = vec![0; 65536];
+            if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
+                node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any)?;
+            }
         }
         Ok(())
     }
@@ -207,19 +306,10 @@ fn is_copied(name: &[u8]) -> bool {
         || name == b"security.capability"
 }
 
-fn put_attributes(
-    path: &Path,
+fn put_owner_mode_times(
     metadata: &Metadata,
     node: &InodeRef<'_>,
 ) -> std::result::Result<(), Problem> {
-    let mut names = vec![0; 65536];
-    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
-    for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
-        let mut value = vec![0; 65536];
-        if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
-            node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any)?;
-        }
-    }
     let time =
         |sec, nsec: i64| SetTime::At(Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
     let set = SetAttr {

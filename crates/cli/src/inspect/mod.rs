@@ -1,22 +1,59 @@
 //! `extol info`, `extol log` and `extol replay`.
 
+mod header;
 mod journal_text;
 
 use std::fmt::Write as _;
 
-use extol_cli_common::{Result, counted, json_text, print, print_json};
+use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
 use serde::Serialize;
 
-use crate::args::{InspectArgs, ReplayArgs};
+use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
 use crate::volume::Replayed;
 use crate::{options, volume};
 use journal_text::JournalText;
 
 /// Shows size, features and state of a volume.
-pub fn info(args: &InspectArgs) -> Result<()> {
-    options::volume_only(&args.options)?;
-    let info = volume::info(&args.source)?;
-    show(args.json, &info, &info)
+pub fn info(args: &InfoArgs) -> Result<()> {
+    args.refused.check()?;
+    let place = superblock_place(args)?;
+    if !(args.header || args.groups) {
+        let info = volume::info(&args.source, place)?;
+        return show(args.json, &info, &info);
+    }
+    let (header, descriptors) = volume::header(&args.source, place, args.groups)?;
+    let mut text = String::new();
+    if args.header {
+        text += &header::text(&header);
+    }
+    if args.groups {
+        text += &header::groups(&header, &descriptors);
+    }
+    print(text)
+}
+
+/// Where the superblock is, in KiB: by the options of dumpe2fs (`superblock=`, `blocksize=`) or by
+/// `sb=`.
+fn superblock_place(args: &InfoArgs) -> Result<Option<u64>> {
+    let number = |name: &str, text: &str| {
+        text.parse::<u64>().map_err(|_| {
+            Failure::usage(format_args!("bad number \"{text}\" for option \"{name}\""))
+        })
+    };
+    let (mut block, mut size, mut rest) = (None, None, Vec::new());
+    for word in args.options.iter().flat_map(options::words) {
+        match options::text_of(&word).map(options::parts) {
+            Some((name @ "superblock", Some(text))) => block = Some(number(name, text)?),
+            Some((name @ "blocksize", Some(text))) => size = Some(number(name, text)?),
+            _ => rest.push(options::escaped(&word)),
+        }
+    }
+    let options = options::volume_only(&rest)?;
+    match (block, size) {
+        (None, _) => Ok(options.access.superblock),
+        (Some(block), Some(size)) => Ok(Some(block.saturating_mul(size) / 1024)),
+        (Some(block), None) => volume::find_superblock(&args.source, block).map(Some),
+    }
 }
 
 /// Recovers a volume.

@@ -125,6 +125,15 @@ pub fn unknown(word: &OsStr) -> Failure {
     Failure::usage(format_args!("unknown mount option \"{}\"", word.display()))
 }
 
+/// A list of which [`words`] makes this one word.
+pub fn escaped(word: &OsStr) -> OsString {
+    let escape = |byte: &u8| match byte {
+        b',' | b'"' | b'\\' => vec![b'\\', *byte],
+        _ => vec![*byte],
+    };
+    OsString::from_vec(word.as_bytes().iter().flat_map(escape).collect())
+}
+
 /// Options of the library alone, for commands that do not mount.
 pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
     let mut options = VolumeOptions::default();

@@ -7,9 +7,11 @@
 //! chooses: below 3 MiB `floppy`, below 512 MiB `small`, from 4 TiB `big`, from 16 TiB `huge`.
 
 use super::features::{self, Features};
-use super::options::{MkfsOptions, parse_size};
+use super::options::MkfsOptions;
+use super::summary::Notes;
 use super::{Result, refuse};
 use extol_ondisk::{Compat, Incompat, orphan_file};
+use extol_vfs::Size;
 
 /// Block sizes above this can be mounted by few machines.
 const PAGE: u32 = 4096;
@@ -23,7 +25,7 @@ struct Usage {
 
 fn usage(name: &str) -> Result<Option<Usage>> {
     let (block_size, bytes_per_inode) = match name {
-        "default" => return Ok(None),
+        "default" | "ext2" | "ext3" | "ext4" => return Ok(None),
         "floppy" => (Some(1024), 8192),
         "small" => (Some(1024), 4096),
         "big" => (None, 32768),
@@ -34,7 +36,7 @@ fn usage(name: &str) -> Result<Option<Usage>> {
         _ => {
             return refuse(format!(
                 "unknown usage type '{name}': known are floppy, small, default, big, huge, news, \
-                 largefile, largefile4"
+                 largefile, largefile4, ext2, ext3, ext4"
             ));
         }
     };
@@ -70,12 +72,12 @@ pub(super) struct Config {
     /// Reserved descriptor blocks, if `resize=` says so.
     pub(super) reserved_gdt: Option<u32>,
     /// Things the caller may want to know.
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Notes,
 }
 
 impl Config {
     pub(super) fn new(options: &MkfsOptions, device_bytes: u64) -> Result<Self> {
-        let mut notes = Vec::new();
+        let mut notes = Notes::default();
         let bytes = volume_bytes(options, device_bytes)?;
         let usages = usages(options, bytes)?;
         let revision = options.revision.unwrap_or(1);
@@ -105,7 +107,7 @@ impl Config {
             features.compat.insert(Compat::RESIZE_INODE);
         }
         features::check_combinations(&features, inode_size)?;
-        notes.extend(note_on_stripe(options));
+        notes.warnings.extend(warning_about_stripe(options));
         Ok(Self {
             features,
             revision,
@@ -193,7 +195,7 @@ fn reserved_percent(options: &MkfsOptions, journal_dev: bool) -> Result<f64> {
     Ok(percent)
 }
 
-fn note_on_stripe(options: &MkfsOptions) -> Option<String> {
+fn warning_about_stripe(options: &MkfsOptions) -> Option<String> {
     let (stride, width) = (options.extended.stride, options.extended.stripe_width);
     (stride > 0 && !width.is_multiple_of(u32::from(stride)))
         .then(|| format!("stripe width {width} is no multiple of the stride {stride}"))
@@ -207,8 +209,13 @@ fn block_size(options: &MkfsOptions, usages: &[Usage]) -> Result<u32> {
             return super::journal::block_size_of_device(&*journal.device);
         }
         let by_usage = usages.iter().rev().find_map(|u| u.block_size).unwrap_or(4096);
-        return Ok(by_usage.max(sector));
+        let size = by_usage.max(sector).max(options.least_block_size.unwrap_or(0));
+        return check_block_size(size, sector, options);
     };
+    check_block_size(size, sector, options)
+}
+
+fn check_block_size(size: u32, sector: u32, options: &MkfsOptions) -> Result<u32> {
     if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
         return refuse(format!(
             "bad block size {size}: it must be a power of two from 1024 to 65536"
@@ -313,8 +320,8 @@ fn reserved_gdt(
     block_size: u32,
     desc_size: u16,
 ) -> Result<Option<u32>> {
-    let Some(text) = &options.extended.resize else { return Ok(None) };
-    let target = parse_size(text, Some(block_size))? / u64::from(block_size);
+    let Some(target) = options.extended.resize else { return Ok(None) };
+    let target = in_bytes(target, block_size)? / u64::from(block_size);
     if target <= blocks {
         return refuse(format!(
             "resize= must be more than the {blocks} blocks of the volume, not {target}"
@@ -334,7 +341,7 @@ pub(super) fn orphan_file_blocks(
     blocks: u64,
 ) -> Result<u64> {
     let most = u64::from(orphan_file::MAX_BLOCKS).min((8 << 20) / u64::from(block_size));
-    let Some(text) = &options.extended.orphan_file_size else {
+    let Some(wanted) = options.extended.orphan_file_size else {
         let usual = match blocks {
             0..131_072 => 32,
             131_072..2_097_152 => blocks / 4096,
@@ -342,9 +349,14 @@ pub(super) fn orphan_file_blocks(
         };
         return Ok(usual.min(most));
     };
-    let wanted = parse_size(text, Some(block_size))?.div_ceil(u64::from(block_size));
+    let wanted = in_bytes(wanted, block_size)?.div_ceil(u64::from(block_size)).max(1);
     if wanted > most {
         return refuse(format!("an orphan file of {wanted} blocks is too large: at most {most}"));
     }
     Ok(wanted)
+}
+
+/// A size of which a plain number counts blocks.
+pub(super) fn in_bytes(size: Size, block_size: u32) -> Result<u64> {
+    size.bytes(block_size.into()).or_else(|error| refuse(error.to_string()))
 }

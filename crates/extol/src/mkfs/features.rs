@@ -1,6 +1,7 @@
 //! The features of a new volume: defaults, the caller's lists, and what does not go together.
 
 use super::options::{FsType, MkfsOptions};
+use super::summary::Notes;
 use super::{Result, refuse};
 use extol_ondisk::features::Feature;
 use extol_ondisk::{Compat, Incompat, RoCompat};
@@ -107,6 +108,13 @@ pub(super) fn choose(options: &MkfsOptions, revision: u32) -> Result<(Features, 
                 FsType::Ext3 => features.edit("has_journal", &mut ignored)?,
                 FsType::Ext4 => features.edit(EXT4_FEATURES, &mut ignored)?,
             }
+            for usage in options.usage.as_deref().unwrap_or_default().split(',') {
+                match usage {
+                    "ext3" => features.edit("has_journal", &mut ignored)?,
+                    "ext4" => features.edit(EXT4_FEATURES, &mut ignored)?,
+                    _ => {}
+                }
+            }
         }
         _ => return refuse(format!("unknown revision {revision}: it must be 0 or 1")),
     }
@@ -125,7 +133,7 @@ pub(super) fn settle(
     features: &mut Features,
     asked: &Features,
     options: &MkfsOptions,
-    notes: &mut Vec<String>,
+    notes: &mut Notes,
 ) -> Result<()> {
     let wants_journal = options.journal.size_mib.is_some()
         || options.journal.device.is_some()
@@ -167,7 +175,7 @@ pub(super) fn settle(
             return refuse("feature 64bit needs extent");
         }
         features.incompat.remove(Incompat::BIT64);
-        notes.push("64bit left out: it needs extent".into());
+        notes.notes.push("64bit left out: it needs extent".into());
     }
     Ok(())
 }

@@ -101,8 +101,8 @@ impl Builder<'_> {
     }
 
     /// The root directory with lost+found in it, and that.
-    pub(super) fn directories(&mut self, (uid, gid): (u32, u32)) -> Result<()> {
-        let map = self.file(InodeNr::ROOT, 0o040_755, 3, 0, 1)?;
+    pub(super) fn directories(&mut self, (uid, gid): (u32, u32), perms: Option<u16>) -> Result<()> {
+        let map = self.file(InodeNr::ROOT, 0o040_000 | perms.unwrap_or(0o755), 3, 0, 1)?;
         if let Some((_, root)) = self.inodes.last_mut() {
             (root.uid, root.gid) = (uid, gid);
         }

@@ -30,10 +30,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use options::{
-    ExtendedOptions, FsType, JournalDevice, JournalOptions, MkfsOptions, OnError, parse_size,
-};
-pub use summary::Summary;
+pub use options::{ExtendedOptions, FsType, JournalDevice, JournalOptions, MkfsOptions, OnError};
+pub use summary::{Notes, Summary};
 
 use config::Config;
 use extol_block::{BlockDevice, DeviceError};

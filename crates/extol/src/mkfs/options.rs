@@ -5,6 +5,10 @@
 
 use super::{MkfsError, Result, refuse};
 use extol_block::SharedDevice;
+use extol_vfs::Size;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 /// Which kind of volume: it decides about the default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,8 +86,10 @@ pub struct JournalOptions {
     pub size_mib: Option<u32>,
     /// Size of the fast-commit area in KiB (`fast_commit_size=`).
     pub fast_commit_kib: Option<u32>,
+    /// Where the log begins (`location=`): a block, or a distance from the start of the volume.
+    pub location: Option<Size>,
     /// Path of an external journal (`device=`). The caller opens it and sets `device`.
-    pub device_path: Option<String>,
+    pub device_path: Option<PathBuf>,
     /// The opened external journal.
     pub device: Option<JournalDevice>,
 }
@@ -93,7 +99,8 @@ pub struct JournalOptions {
 pub struct MkfsOptions {
     /// `-t`.
     pub fs_type: FsType,
-    /// `-T`: usage types such as `small`, `news` or `largefile`, comma separated. Default: by size.
+    /// `-T`: usage types such as `small`, `news` or `largefile`, comma separated; a later one wins.
+    /// Default: by size.
     pub usage: Option<String>,
     /// `-O`, as often as given: feature names, `^` takes one away, `none` all of them.
     pub features: Vec<String>,
@@ -101,6 +108,8 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// `-b`: block size in bytes.
     pub block_size: Option<u32>,
+    /// `-b` with a negative number: at least so many bytes, if `block_size` is not given.
+    pub least_block_size: Option<u32>,
     /// `-g`: blocks per group.
     pub blocks_per_group: Option<u32>,
     /// `-G`: groups per flexible group.
@@ -113,12 +122,12 @@ pub struct MkfsOptions {
     pub inodes: Option<u64>,
     /// `-J`.
     pub journal: JournalOptions,
-    /// `-L`: label.
-    pub label: Option<String>,
+    /// `-L`: label, of which 16 bytes are kept.
+    pub label: Option<OsString>,
     /// `-m`: percentage of blocks reserved for the super-user.
     pub reserved_percent: Option<f64>,
-    /// `-M`: directory it was last mounted on.
-    pub last_mounted: Option<String>,
+    /// `-M`: directory it was last mounted on, of which 64 bytes are kept.
+    pub last_mounted: Option<OsString>,
     /// `-r`: revision, 0 or 1.
     pub revision: Option<u32>,
     /// `-U`: a UUID, `random`, `time` or `null`.
@@ -153,26 +162,39 @@ pub struct ExtendedOptions {
     pub stride: u16,
     /// `stripe_width=`, in blocks.
     pub stripe_width: u32,
-    /// `resize=`: reserve descriptors to grow to so many blocks, as text (the unit depends on the
-    /// block size).
-    pub resize: Option<String>,
+    /// `resize=`: reserve descriptors to grow to this size; a plain number counts blocks.
+    pub resize: Option<Size>,
     /// `desc_size=`.
     pub desc_size: Option<u16>,
     /// `packed_meta_blocks=`: all bitmaps, inode tables and the journal at the start.
     pub packed_meta_blocks: bool,
     /// `root_owner=uid:gid`.
     pub root_owner: (u32, u32),
+    /// `root_perms=`: mode of the root directory, in octal. Default 755.
+    pub root_perms: Option<u16>,
     /// `num_backup_sb=`: copies of the superblock with sparse_super2.
     pub backup_superblocks: Option<u8>,
     /// `hash_seed=`, as UUID.
     pub hash_seed: Option<[u8; 16]>,
-    /// `orphan_file_size=`, as text (the unit depends on the block size).
-    pub orphan_file_size: Option<String>,
+    /// `orphan_file_size=`; a plain number counts blocks.
+    pub orphan_file_size: Option<Size>,
     /// `mmp_update_interval=`, in seconds.
     pub mmp_update_interval: u16,
     /// `test_fs`.
     pub test_fs: bool,
+    /// `no_copy_xattrs`: for a caller that puts files into the new volume.
+    pub no_copy_xattrs: bool,
 }
+
+/// Extended options of mke2fs that are refused, and why.
+const REFUSED: &[(&str, &str)] = &[
+    ("encoding", "it needs the feature casefold, which Extol cannot make: use mke2fs"),
+    ("encoding_flags", "it needs the feature casefold, which Extol cannot make: use mke2fs"),
+    ("quotatype", "it needs the feature quota, which Extol cannot make: use mke2fs"),
+    ("offset", "make the volume on a loop device: losetup --offset BYTES --show -f IMAGE"),
+    ("android_sparse", "images here are ordinary sparse files"),
+    ("root_selinux", "set the label on a mount: setfattr -n security.selinux"),
+];
 
 fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
     let value = value
@@ -198,8 +220,7 @@ impl MkfsOptions {
                 None => (part, None),
             };
             let text = || {
-                let given = value.filter(|v| !v.is_empty()).map(str::to_owned);
-                given.ok_or_else(|| {
+                value.filter(|v| !v.is_empty()).ok_or_else(|| {
                     MkfsError::Refused(format!("option {name} needs a value: {name}=…"))
                 })
             };
@@ -211,55 +232,89 @@ impl MkfsOptions {
                 "assume_storage_prezeroed" => e.prezeroed = switch(name, value)?,
                 "stride" => e.stride = number(name, value)?,
                 "stripe_width" | "stripe-width" => e.stripe_width = number(name, value)?,
-                "resize" => e.resize = Some(text()?),
+                "resize" => e.resize = Some(size(name, text()?)?),
                 "desc_size" | "desc-size" => e.desc_size = Some(number(name, value)?),
                 "packed_meta_blocks" => e.packed_meta_blocks = switch(name, value)?,
                 "root_owner" => e.root_owner = owner(value)?,
+                "root_perms" => e.root_perms = Some(permissions(text()?)?),
                 "num_backup_sb" => e.backup_superblocks = Some(number(name, value)?),
                 "hash_seed" => {
                     let seed = text()?;
-                    e.hash_seed = Some(parse_uuid(&seed).ok_or_else(|| {
+                    e.hash_seed = Some(parse_uuid(seed).ok_or_else(|| {
                         MkfsError::Refused(format!("bad hash_seed '{seed}': it must be a UUID"))
                     })?);
                 }
-                "orphan_file_size" => e.orphan_file_size = Some(text()?),
+                "orphan_file_size" => e.orphan_file_size = Some(size(name, text()?)?),
                 "mmp_update_interval" => e.mmp_update_interval = number(name, value)?,
                 "test_fs" => e.test_fs = true,
-                "no_copy_xattrs" => {}
-                "offset" | "quotatype" | "encoding" | "encoding_flags" | "android_sparse"
-                | "root_selinux" | "root_perms" => {
-                    return refuse(format!("extended option '{name}' is not supported"));
+                "no_copy_xattrs" => e.no_copy_xattrs = true,
+                _ => {
+                    return match REFUSED.iter().find(|(refused, _)| *refused == name) {
+                        Some((_, why)) => {
+                            refuse(format!("extended option '{name}' is not supported: {why}"))
+                        }
+                        None => refuse(format!("unknown extended option '{name}'")),
+                    };
                 }
-                _ => return refuse(format!("unknown extended option '{name}'")),
             }
         }
         Ok(())
     }
 
-    /// Takes a text of `-J`.
-    pub fn set_journal(&mut self, text: &str) -> Result<()> {
-        for part in text.split(',').filter(|p| !p.is_empty()) {
+    /// Takes a text of `-J`. (A path need not be UTF-8.)
+    pub fn set_journal(&mut self, text: impl AsRef<OsStr>) -> Result<()> {
+        let journal = &mut self.journal;
+        for part in text.as_ref().as_bytes().split(|&b| b == b',').filter(|p| !p.is_empty()) {
+            if let Some(path) = part.strip_prefix(b"device=".as_slice())
+                && !path.is_empty()
+            {
+                journal.device_path = Some(OsStr::from_bytes(path).into());
+                continue;
+            }
+            let part = String::from_utf8_lossy(part);
             match part.split_once('=') {
-                Some(("size", n)) => self.journal.size_mib = Some(number("size", Some(n))?),
+                Some(("size", n)) => {
+                    journal.size_mib = Some(whole("size", n, 1 << 20, "mebibytes")?);
+                }
                 Some(("fast_commit_size", n)) => {
-                    self.journal.fast_commit_kib = Some(number("fast_commit_size", Some(n))?);
+                    journal.fast_commit_kib =
+                        Some(whole("fast_commit_size", n, 1 << 10, "kibibytes")?);
                 }
-                Some(("device", path)) if !path.is_empty() => {
-                    self.journal.device_path = Some(path.to_owned())
-                }
-                Some(("location", _)) => {
-                    return refuse("journal option 'location' is not supported");
-                }
+                Some(("location", at)) => journal.location = Some(size("location", at)?),
                 _ => {
                     return refuse(format!(
                         "unknown journal option '{part}': known are size=MIB, \
-                         fast_commit_size=KIB, device=PATH"
+                         fast_commit_size=KIB, location=BLOCK, device=PATH"
                     ));
                 }
             }
         }
         Ok(())
     }
+}
+
+fn size(name: &str, text: &str) -> Result<Size> {
+    text.parse().or_else(|error| refuse(format!("option {name}: {error}")))
+}
+
+/// A size in whole units.
+fn whole(name: &str, text: &str, unit: u64, units: &str) -> Result<u32> {
+    let bytes = size(name, text)?.bytes(unit);
+    let bytes = bytes.or_else(|error| refuse(format!("option {name}: {error}")))?;
+    match u32::try_from(bytes / unit) {
+        Ok(count) if bytes % unit == 0 => Ok(count),
+        _ => refuse(format!("bad {name} \"{text}\": it must be a number of whole {units}")),
+    }
+}
+
+fn permissions(text: &str) -> Result<u16> {
+    let octal = text.bytes().all(|b| b.is_ascii_digit());
+    let mode = u16::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o7777);
+    mode.ok_or_else(|| {
+        MkfsError::Refused(format!(
+            "bad root_perms '{text}': it must be an octal mode such as 0750"
+        ))
+    })
 }
 
 fn owner(value: Option<&str>) -> Result<(u32, u32)> {
@@ -273,28 +328,6 @@ fn owner(value: Option<&str>) -> Result<(u32, u32)> {
     };
     let ids = value.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
     ids.ok_or_else(|| MkfsError::Refused(format!("bad root_owner '{value}': it must be UID:GID")))
-}
-
-/// Reads a size as mke2fs does: `512M`, `1g`, `2t`, `64k`, `100s` (sectors of 512 bytes), or a
-/// number of blocks (of 1024 bytes if no block size is given). The result is in bytes.
-pub fn parse_size(text: &str, block_size: Option<u32>) -> Result<u64> {
-    let bad = || {
-        MkfsError::Refused(format!(
-            "bad size '{text}': it must be a number of blocks, or end in k, m, g or t"
-        ))
-    };
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (digits, unit) = text.split_at(digits);
-    let unit = match unit {
-        "" => u64::from(block_size.unwrap_or(1024)),
-        "s" | "S" => 512,
-        "k" | "K" => 1 << 10,
-        "m" | "M" => 1 << 20,
-        "g" | "G" => 1 << 30,
-        "t" | "T" => 1 << 40,
-        _ => return Err(bad()),
-    };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0).ok_or_else(bad)
 }
 
 /// Reads the usual form of a UUID.
@@ -320,26 +353,24 @@ pub(super) fn random_uuid() -> [u8; 16] {
     uuid
 }
 
+/// A UUID of the time `since` 1970 (version 1), with a random node in place of a network address.
+pub(super) fn time_uuid(since: std::time::Duration) -> [u8; 16] {
+    /// From the start of the Gregorian calendar to 1970, in the unit of these UUIDs.
+    const GREGORIAN: u128 = 122_192_928_000_000_000;
+    let ticks = (since.as_nanos() / 100 + GREGORIAN) as u64;
+    let mut uuid: [u8; 16] = rand::random();
+    uuid[..4].copy_from_slice(&(ticks as u32).to_be_bytes());
+    uuid[4..6].copy_from_slice(&((ticks >> 32) as u16).to_be_bytes());
+    uuid[6..8].copy_from_slice(&((ticks >> 48) as u16 & 0x0FFF | 0x1000).to_be_bytes());
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    // The bit of a multicast address: no network card has such a one.
+    uuid[10] |= 1;
+    uuid
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        let size = |text| parse_size(text, None).ok();
-        assert_eq!(size("1G"), Some(1 << 30));
-        assert_eq!(size("512m"), Some(512 << 20));
-        assert_eq!(size("64k"), Some(64 << 10));
-        assert_eq!(size("2T"), Some(2 << 40));
-        assert_eq!(size("2048s"), Some(1 << 20));
-        assert_eq!(size("1000"), Some(1_024_000));
-        assert_eq!(parse_size("1000", Some(4096)).ok(), Some(4_096_000));
-        for bad in
-            ["", "0", "G", "1x", "-1", "1.5G", "99999999999999999999", "9999999999999T", "1 G"]
-        {
-            assert_eq!(size(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn uuids() {
@@ -358,6 +389,11 @@ mod tests {
         }
         assert_ne!(random_uuid(), random_uuid());
         assert_eq!((random_uuid()[6] >> 4, random_uuid()[8] >> 6), (4, 2));
+        // (The time in the example of RFC 9562.)
+        let since = std::time::Duration::from_nanos(1_645_557_742_000_000_000);
+        let uuid = time_uuid(since);
+        assert_eq!(uuid[..8], [0xC2, 0x32, 0xAB, 0x00, 0x94, 0x14, 0x11, 0xEC]);
+        assert_eq!((uuid[8] >> 6, uuid[10] & 1), (2, 1));
     }
 
     #[test]
@@ -365,7 +401,7 @@ mod tests {
         let mut o = MkfsOptions::default();
         o.set_extended(
             "lazy_itable_init=0,nodiscard,stride=16,stripe-width=64,root_owner=5:6,\
-            lazy_journal_init,,test_fs",
+            lazy_journal_init,,test_fs,root_perms=0750,resize=2G",
         )
         .expect("parse");
         let e = &o.extended;
@@ -374,9 +410,13 @@ mod tests {
             (Some(false), Some(false), 16, 64)
         );
         assert_eq!((e.root_owner, e.lazy_journal_init, e.test_fs), ((5, 6), true, true));
-        o.set_journal("size=64,fast_commit_size=256,device=/dev/x").expect("parse");
+        assert_eq!((e.root_perms, e.resize), (Some(0o750), "2G".parse().ok()));
+        o.set_journal("size=64M,fast_commit_size=256,location=1G,device=/dev/x").expect("parse");
         assert_eq!((o.journal.size_mib, o.journal.fast_commit_kib), (Some(64), Some(256)));
-        assert_eq!(o.journal.device_path.as_deref(), Some("/dev/x"));
+        assert_eq!(o.journal.location, "1G".parse().ok());
+        assert_eq!(o.journal.device_path.as_deref(), Some(std::path::Path::new("/dev/x")));
+        o.set_journal(OsStr::from_bytes(b"device=/x/\xFF")).expect("a path of bytes");
+        assert_eq!(o.journal.device_path.as_ref().expect("path").as_os_str().len(), 4);
         for bad in [
             "bogus",
             "stride",
@@ -385,7 +425,14 @@ mod tests {
             "root_owner=5",
             "hash_seed=1",
             "offset=5",
+            "encoding=utf8",
+            "quotatype=usrquota",
+            "root_perms=8",
+            "root_perms=+7",
+            "root_perms=10000",
             "resize=",
+            "resize=-5M",
+            "orphan_file_size=x",
         ] {
             let error = o.set_extended(bad).expect_err(bad).to_string();
             assert!(
@@ -393,7 +440,16 @@ mod tests {
                 "{error}"
             );
         }
-        for bad in ["size=", "size=x", "size", "nonsense=1", "device="] {
+        for bad in [
+            "size=",
+            "size=x",
+            "size",
+            "size=1K",
+            "size=9999999P",
+            "location=",
+            "nonsense=1",
+            "device=",
+        ] {
             assert!(o.set_journal(bad).is_err(), "{bad}");
         }
     }

@@ -3,13 +3,14 @@
 //! Planning is pure: it needs the options and the device's size, and ends in a [`Plan`] that says
 //! what goes where. Whatever can be refused is refused here.
 
-use super::config::{Config, orphan_file_blocks};
+use super::config::{Config, in_bytes, orphan_file_blocks};
 use super::filemap::{BlockImage, FileMap};
 use super::inodes::{self, Builder};
 use super::journal::{self, JournalSize};
 use super::layout::lay_out;
-use super::options::{MkfsOptions, parse_uuid, random_uuid};
+use super::options::{MkfsOptions, parse_uuid, random_uuid, time_uuid};
 use super::space::Space;
+use super::summary::Notes;
 use super::tables::{self, Place};
 use super::{MkfsError, Result, refuse};
 use extol_block::BlockNr;
@@ -20,6 +21,8 @@ use extol_ondisk::{
     Compat, Geometry, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeNr, RoCompat,
     Superblock, Time, mmp,
 };
+use extol_vfs::Size;
+use std::os::unix::ffi::OsStrExt as _;
 
 /// An internal journal.
 #[derive(Debug)]
@@ -43,15 +46,14 @@ pub(super) struct Plan {
     /// Contents of directories, map blocks and the like.
     pub(super) blocks: Vec<BlockImage>,
     pub(super) journal: Option<JournalPlan>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Notes,
 }
 
 /// The superblock with everything that does not depend on the layout.
 pub(super) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Result<Superblock> {
-    let now = options.now.unwrap_or_else(|| {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |d| d.as_secs())
-    });
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let now = options.now.unwrap_or(since.as_secs());
     let mut sb = Superblock::new_empty();
     sb.feature_compat = config.features.compat;
     sb.feature_incompat = config.features.incompat;
@@ -74,10 +76,16 @@ pub(super) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     sb.raid_stride = options.extended.stride;
     sb.raid_stripe_width = options.extended.stripe_width;
     sb.uuid = match options.uuid.as_deref() {
-        None | Some("random" | "time") => random_uuid(),
+        None | Some("random") => random_uuid(),
+        Some("time") => time_uuid(since),
         Some("null" | "clear") => [0; 16],
         Some(text) => {
-            parse_uuid(text).ok_or_else(|| MkfsError::Refused(format!("bad UUID '{text}'")))?
+            let bad = || {
+                MkfsError::Refused(format!(
+                    "bad UUID '{text}': it must be a UUID, or random, time or clear"
+                ))
+            };
+            parse_uuid(text).ok_or_else(bad)?
         }
     };
     let seed = options.extended.hash_seed.unwrap_or_else(random_uuid);
@@ -101,17 +109,19 @@ pub(super) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     if config.features.incompat.contains(Incompat::CSUM_SEED) {
         sb.checksum_seed = extol_ondisk::FsSeed::from_uuid(&sb.uuid).0;
     }
-    if let Some(label) = &options.label {
-        if label.len() > sb.volume_name.len() {
-            config.notes.push(format!(
-                "the label is longer than {} bytes and was cut",
-                sb.volume_name.len()
+    for (what, text, field) in [
+        ("label", &options.label, &mut sb.volume_name[..]),
+        ("directory of -M", &options.last_mounted, &mut sb.last_mounted[..]),
+    ] {
+        let Some(text) = text else { continue };
+        if !fill(field, text.as_bytes()) {
+            let kept = String::from_utf8_lossy(field);
+            config.notes.warnings.push(format!(
+                "the {what} is longer than {} bytes and was cut to '{}'",
+                field.len(),
+                kept.trim_end_matches('\0')
             ));
         }
-        fill(&mut sb.volume_name, label);
-    }
-    if let Some(dir) = &options.last_mounted {
-        fill(&mut sb.last_mounted, dir);
     }
     let backups = options.extended.backup_superblocks.unwrap_or(2);
     if config.features.compat.contains(Compat::SPARSE_SUPER2) {
@@ -127,10 +137,16 @@ pub(super) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     Ok(sb)
 }
 
-fn fill(field: &mut [u8], text: &str) {
-    for (to, from) in field.iter_mut().zip(text.bytes()) {
-        *to = from;
+/// Puts a text into a field; false if it had to be cut, which is done between two characters.
+fn fill(field: &mut [u8], text: &[u8]) -> bool {
+    let mut end = text.len().min(field.len());
+    if let Ok(text) = std::str::from_utf8(text) {
+        end = text.floor_char_boundary(end);
     }
+    for (to, from) in field.iter_mut().zip(&text[..end]) {
+        *to = *from;
+    }
+    end == text.len()
 }
 
 impl Plan {
@@ -139,7 +155,7 @@ impl Plan {
         let mut notes = std::mem::take(&mut config.notes);
         let geo = lay_out(&mut sb, &config)?;
         if geo.blocks < config.blocks {
-            notes.push(format!(
+            notes.notes.push(format!(
                 "the last {} blocks stay unused: they are too few for a group",
                 config.blocks - geo.blocks
             ));
@@ -158,7 +174,7 @@ impl Plan {
         } else if sb.feature_compat.contains(Compat::HAS_JOURNAL) {
             journal_size = journal::size(options, &geo, free)?;
             if journal_size.is_none() {
-                notes.push("the volume is too small for a journal: it has none".into());
+                notes.warnings.push("the volume is too small for a journal: it has none".into());
                 sb.feature_compat
                     .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
             }
@@ -170,13 +186,17 @@ impl Plan {
         let mut build =
             Builder { geo: &geo, space: &mut space, now, inodes: Vec::new(), blocks: Vec::new() };
         build.reserved();
-        build.directories(options.extended.root_owner)?;
+        build.directories(options.extended.root_owner, options.extended.root_perms)?;
         build.resize_inode()?;
         let mut journal = None;
         match journal_size {
             None => build.no_journal(),
             Some(size) => {
-                let goal = if packed { 0 } else { middle(build.space, &geo) };
+                let goal = match options.journal.location {
+                    Some(at) => journal_goal(at, &geo)?,
+                    None if packed => 0,
+                    None => middle(build.space, &geo),
+                };
                 let map = build.journal(goal, u64::from(size.total()))?;
                 let superblock = journal::new_superblock(geo.block_size, size, 1, sb.uuid);
                 journal = Some(JournalPlan { size, map, superblock });
@@ -289,6 +309,18 @@ fn middle(space: &Space, geo: &Geometry) -> u64 {
     // The first of those with the most room.
     let best = (start..=end).rev().max_by_key(|g| free(*g)).unwrap_or(start);
     geo.group_first_block(GroupNr(best)).0
+}
+
+/// The block that `location=` names.
+fn journal_goal(at: Size, geo: &Geometry) -> Result<u64> {
+    let block = in_bytes(at, geo.block_size.bytes())? / u64::from(geo.block_size.bytes());
+    if block >= geo.blocks {
+        return refuse(format!(
+            "the journal cannot begin at block {block}: the volume has {} blocks",
+            geo.blocks
+        ));
+    }
+    Ok(block)
 }
 
 /// Keeps a copy of the journal inode's map and size in the superblock, for the checker.

@@ -3,7 +3,17 @@
 use super::plan::Plan;
 use crate::superblock::uuid_text;
 use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
+use extol_vfs::plain;
 use std::fmt;
+
+/// What the caller may want to know about a new volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Notes {
+    /// What was asked for and not done.
+    pub warnings: Vec<String>,
+    /// What was decided without being asked for.
+    pub notes: Vec<String>,
+}
 
 /// A new volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +49,7 @@ pub struct Summary {
     /// True for a journal device.
     pub is_journal: bool,
     /// Things that are not as one might expect.
-    pub notes: Vec<String>,
+    pub notes: Notes,
 }
 
 /// `ext2`, `ext3` or `ext4`.
@@ -61,7 +71,7 @@ fn features(sb: &Superblock) -> Vec<&'static str> {
 }
 
 impl Summary {
-    pub(super) fn of_journal_device(sb: &Superblock, notes: Vec<String>) -> Self {
+    pub(super) fn of_journal_device(sb: &Superblock, notes: Notes) -> Self {
         Self {
             block_size: sb.block_bytes(),
             blocks: sb.blocks_count,
@@ -95,6 +105,26 @@ impl Summary {
             is_journal: false,
             ..Self::of_journal_device(sb, plan.notes.clone())
         }
+    }
+
+    /// How it is laid out, line by line.
+    #[must_use]
+    pub fn details(&self) -> String {
+        let label = if self.label.is_empty() { "<none>".into() } else { plain(&self.label) };
+        let mut text = format!("label: {label}\nfeatures: {}\n", self.features.join(" "));
+        if !self.is_journal {
+            text += &format!(
+                "groups: {} of {} blocks and {} inodes\ninode size: {} bytes\n\
+                 free blocks: {}, reserved for root: {}\n",
+                self.groups,
+                self.blocks_per_group,
+                self.inodes_per_group,
+                self.inode_size,
+                self.free_blocks,
+                self.reserved_blocks
+            );
+        }
+        text
     }
 
     /// The UUID in its usual form.

@@ -106,7 +106,7 @@ pub(super) fn write(
         let start = LogStart::choose(zeroed, lazy, plan.geo.has_metadata_csum());
         write_journal(journal, &mut out, start, progress)?;
         if lazy && start == LogStart::ToZero {
-            plan.notes.push(journal::NOT_LAZY.into());
+            plan.notes.notes.push(journal::NOT_LAZY.into());
         }
     }
     if let Some(external) = &options.journal.device {

@@ -56,6 +56,30 @@ fn asynchronous_checkpoint() {
 }
 
 #[test]
+fn sizes_take_units() {
+    let list = "cache_mb=1G,dirty_mb=1536K,data_cache_mb=64 MiB,readahead_kb=4m";
+    let o = MountOptions::parse(list).unwrap();
+    assert_eq!((o.cache.metadata_bytes, o.data.dirty_bytes), (1 << 30, 1 << 20));
+    assert_eq!((o.cache.data, o.data.readahead), (Some(64 << 20), 4 << 20));
+    let plain = MountOptions::parse("cache_mb=1,dirty_mb=0,readahead_kb=7").unwrap();
+    assert_eq!((plain.cache.metadata_bytes, plain.data.dirty_bytes), (4 << 20, 1 << 20));
+    assert_eq!(plain.data.readahead, 7 << 10);
+    for (bad, words) in [
+        ("cache_mb", "needs a value"),
+        ("cache_mb=", "empty"),
+        ("dirty_mb=-1", "negative"),
+        ("dirty_mb=lots", "a number"),
+        ("data_cache_mb=2P", "at most 1048576M"),
+        ("readahead_kb=1G", "at most 32M"),
+        ("readahead_kb=99999999999999999999", "too large"),
+    ] {
+        let line = MountOptions::parse(bad).unwrap_err();
+        let name = bad.split('=').next().unwrap();
+        assert!(line.contains(name) && line.contains(words) && !line.contains('\n'), "{line}");
+    }
+}
+
+#[test]
 fn merged_checkpoints() {
     let on = |list| MountOptions::parse(list).unwrap().checkpoint.merge;
     assert!(on("") && on("checkpoint=merge") && on("nocheckpoint_merge,checkpoint_merge"));

@@ -1,5 +1,7 @@
 //! One option as it is given: a name, and perhaps a value.
 
+use extol_vfs::Size;
+
 /// An option of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<'a> {
@@ -53,6 +55,16 @@ impl<'a> Word<'a> {
     /// The value as a number of 32 bits.
     pub fn u32(&self) -> Result<u32, String> {
         self.number().and_then(|n| u32::try_from(n).map_err(|_| self.bad()))
+    }
+
+    /// The value as a size in bytes, of at most `max`; a number without a unit counts `unit`s.
+    pub fn size(&self, unit: u64, max: u64) -> Result<u64, String> {
+        let size = self.value.ok_or_else(|| self.bad())?.parse::<Size>();
+        match size.and_then(|size| size.bytes(unit)) {
+            Ok(bytes) if bytes <= max => Ok(bytes),
+            Ok(_) => Err(self.bad_use(&format!("at most {}M", max >> 20))),
+            Err(error) => Err(format!("mount option \"{}\": {error}", self.name)),
+        }
     }
 
     /// The value as one of several names.

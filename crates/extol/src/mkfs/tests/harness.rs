@@ -1,7 +1,8 @@
 //! Running mkfs and the tools of e2fsprogs on the same options.
 
-use crate::mkfs::{FsType, MkfsOptions, OnError, Result, Summary, mkfs, parse_size};
+use crate::mkfs::{FsType, MkfsOptions, OnError, Result, Summary, mkfs};
 use extol_block::{Direct, FileDevice, OpenOptions};
+use extol_vfs::Size;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -90,7 +91,10 @@ pub(super) fn options(args: &str) -> Result<MkfsOptions> {
             "-O" => options.features.push(value().into()),
             "-E" => options.set_extended(value())?,
             "-J" => options.set_journal(value())?,
-            "-b" => options.block_size = Some(number()),
+            "-b" => match text.strip_prefix('-') {
+                Some(least) => options.least_block_size = Some(least.parse().expect("number")),
+                None => options.block_size = Some(number()),
+            },
             "-g" => options.blocks_per_group = Some(number()),
             "-G" => options.groups_per_flex = Some(number()),
             "-I" => options.inode_size = Some(number()),
@@ -127,7 +131,7 @@ impl Lab {
     fn sparse(&self, name: &str, size: &str) -> PathBuf {
         let path = self.path(name);
         let _ = std::fs::remove_file(&path);
-        let bytes = parse_size(size, None).expect("size");
+        let bytes = size.parse::<Size>().and_then(|size| size.bytes(1024)).expect("size");
         std::fs::File::create(&path).and_then(|f| f.set_len(bytes)).expect("image");
         path
     }

@@ -8,11 +8,13 @@ use crate::options::parts::INIT_ITABLE;
 use crate::options::word::{Word, flag, with};
 
 const MIB: usize = 1 << 20;
-/// Most mebibytes that a bound may have: a tebibyte.
-const MOST_MIB: u64 = 1 << 20;
+/// Most bytes that a bound may have: a tebibyte.
+const MOST: u64 = 1 << 40;
 
-fn mebibytes(w: Word<'_>, least: u64) -> Result<usize, String> {
-    Ok(w.up_to(MOST_MIB)?.max(least) as usize * MIB)
+/// A number of MiB, or a size with a unit, in whole MiB.
+fn mebibytes(w: Word<'_>, least: usize) -> Result<usize, String> {
+    let bytes = w.size(MIB as u64, MOST)? as usize;
+    Ok((bytes / MIB).max(least) * MIB)
 }
 
 pub(super) const ROWS: &[OptionSpec] = &[
@@ -102,7 +104,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     },
     OptionSpec {
         names: &["dirty_mb"],
-        value: "MiB",
+        value: "MiB, or a size such as 1G",
         default: "64",
         reason: "memory for file data that is not yet written; more lets writers run ahead longer",
         remount: Remount::Live,
@@ -111,7 +113,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     },
     OptionSpec {
         names: &["data_cache_mb"],
-        value: "MiB",
+        value: "MiB, or a size such as 1G",
         default: "64; for a mount 0, because the kernel keeps the data",
         reason: "memory for clean file data that programs read again",
         remount: Remount::Fixed,
@@ -120,19 +122,19 @@ pub(super) const ROWS: &[OptionSpec] = &[
     },
     OptionSpec {
         names: &["readahead_kb"],
-        value: "KiB",
+        value: "KiB, or a size such as 4M",
         default: "4096",
         reason: "most that the library reads ahead of a program; 0: off, for a fast device",
         remount: Remount::Live,
         set: |o, w| {
-            o.data.readahead = (w.up_to(32 << 10)? << 10) as usize;
+            o.data.readahead = (w.size(1 << 10, 32 << 20)? >> 10 << 10) as usize;
             Ok(())
         },
         show: |o| format!("readahead_kb={}", o.data.readahead >> 10),
     },
     OptionSpec {
         names: &["cache_mb"],
-        value: "MiB",
+        value: "MiB, or a size such as 1G",
         default: "192",
         reason: "memory for metadata; the working set of inode tables and directories",
         remount: Remount::Fixed,
