@@ -6,6 +6,7 @@
 //!     Monitor ── requests ────────► standard input: one thread per request
 //!             ◄── code, line ─────    U: unmount DIR   L: the same, lazily, after write-back
 //!                                     A: abort the connection, then unmount lazily
+//!                                     R: make the kernel's side read-only
 //!             ── process number ──► standard output: one query after the other
 //!             ◄── device, inode ──    the user namespace of that process
 //! ```
@@ -33,7 +34,7 @@
 //! Invariants
 //! - CL-9: a request has [`REQUEST_LEN`] bytes and is sent at once, so requests of several threads
 //!   do not mix ([`Monitor::send`]).
-//! - CL-10: one unmount at a time waits for its answer (the lock in [`Monitor::unmount`]), so an
+//! - CL-10: one order at a time waits for its answer (the lock in [`Monitor::ask`]), so an
 //!   answer is that of the request; likewise queries ([`Monitor::user_namespace`]), on a socket of
 //!   their own, because an unmount may take long. A request to abort waits for no other, and for
 //!   [`EXIT_TIMEOUT`] only: it may be what ends the other, or wait for the end of the daemon
@@ -57,7 +58,7 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
-use crate::{mount_table, sandbox, umount};
+use crate::{mount_table, remount, sandbox, umount};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
@@ -70,19 +71,22 @@ const MAX_LINE: usize = 4096;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How to unmount.
+/// What is to be done with the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UnmountMode {
-    /// If it is not in use.
+pub enum Order {
+    /// Unmount it if it is not in use.
     Normal,
-    /// After write-back of what the kernel holds; processes that use the mount keep it.
+    /// Unmount it after write-back of what the kernel holds; processes that use the mount keep it.
     Lazy,
-    /// The daemon answers no more: the connection is aborted first.
+    /// Unmount it; the daemon answers no more: the connection is aborted first.
     Abort,
+    /// Remount it read-only, because an error has stopped the volume.
+    ReadOnly,
 }
 
-impl UnmountMode {
-    const ALL: [(Self, u8); 3] = [(Self::Normal, b'U'), (Self::Lazy, b'L'), (Self::Abort, b'A')];
+impl Order {
+    const ALL: [(Self, u8); 4] =
+        [(Self::Normal, b'U'), (Self::Lazy, b'L'), (Self::Abort, b'A'), (Self::ReadOnly, b'R')];
 
     fn code(self) -> u8 {
         Self::ALL.iter().find(|(mode, _)| *mode == self).map_or(0, |(_, code)| *code)
@@ -156,15 +160,15 @@ impl Monitor {
     /// At the daemon's end: unmounts if the mount still stands.
     pub fn unmount_at_exit(&self) {
         if self.mount.load(Ordering::SeqCst) != 0 {
-            let _ = self.unmount(UnmountMode::Abort);
+            let _ = self.ask(Order::Abort);
         }
     }
 
-    /// Unmounts the directory. The error has the exit code and the line of the monitor.
-    pub fn unmount(&self, mode: UnmountMode) -> Result<()> {
+    /// Gives an order. The error has the exit code and the line of the monitor.
+    pub fn ask(&self, mode: Order) -> Result<()> {
         let gone = || Failure::system("the mount monitor is gone: unmount by hand (extol umount)");
         let request = || self.send(mode.code(), self.mount.load(Ordering::SeqCst));
-        let _one = if mode == UnmountMode::Abort {
+        let _one = if mode == Order::Abort {
             if !request() {
                 return Err(gone());
             }
@@ -250,12 +254,12 @@ pub fn run(args: &MonitorArgs) -> Result<()> {
     let mut unmounts = Vec::new();
     let mut request = [0; REQUEST_LEN];
     while (&stream).read_exact(&mut request).is_ok() {
-        if let Some(mode) = UnmountMode::from_code(request[0]) {
+        if let Some(mode) = Order::from_code(request[0]) {
             let (its, id, answer) =
                 (Arc::clone(&dir), number(&request[8..]), stream.try_clone().map_err(fail)?);
-            match std::thread::Builder::new().spawn(move || unmount(&its, id, mode, &answer)) {
+            match std::thread::Builder::new().spawn(move || carry_out(&its, id, mode, &answer)) {
                 Ok(thread) => unmounts.push(thread),
-                Err(_) => unmount(&dir, id, mode, &stream),
+                Err(_) => carry_out(&dir, id, mode, &stream),
             }
         }
     }
@@ -283,15 +287,16 @@ fn confine() -> Result<()> {
     sandbox::enter()
 }
 
-fn unmount(dir: &Path, id: u64, mode: UnmountMode, mut answer: &UnixStream) {
+fn carry_out(dir: &Path, id: u64, mode: Order, mut answer: &UnixStream) {
     let done = match mode {
-        UnmountMode::Normal => umount::for_daemon(dir, id, false),
-        UnmountMode::Lazy => umount::for_daemon(dir, id, true),
-        UnmountMode::Abort if mount_table::is_top(dir, id) => {
+        Order::Normal => umount::for_daemon(dir, id, false),
+        Order::Lazy => umount::for_daemon(dir, id, true),
+        Order::Abort if mount_table::is_top(dir, id) => {
             extol_fuse::undo(dir);
             Ok(())
         }
-        UnmountMode::Abort => Err(Failure::silent(umount::GONE)),
+        Order::Abort => Err(Failure::silent(umount::GONE)),
+        Order::ReadOnly => remount::make_read_only(dir, id),
     };
     let (code, line) =
         done.map_or_else(|failure| (failure.code, failure.line), |()| (0, String::new()));
@@ -320,10 +325,10 @@ mod tests {
 
     #[test]
     fn each_mode_has_a_code_of_its_own() {
-        for (mode, code) in UnmountMode::ALL {
-            assert_eq!((mode.code(), UnmountMode::from_code(code)), (code, Some(mode)));
+        for (mode, code) in Order::ALL {
+            assert_eq!((mode.code(), Order::from_code(code)), (code, Some(mode)));
         }
-        assert!(UnmountMode::from_code(b'S').is_none() && UnmountMode::from_code(0).is_none());
+        assert!(Order::from_code(b'S').is_none() && Order::from_code(0).is_none());
     }
 
     #[test]
@@ -347,7 +352,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let monitor = Monitor::new(Path::new("/"), stream, ours);
         drop((requests, theirs));
-        assert!(monitor.unmount(UnmountMode::Normal).unwrap_err().line.contains("gone"));
+        assert!(monitor.ask(Order::Normal).unwrap_err().line.contains("gone"));
         assert!(monitor.user_namespace(1).is_none());
     }
 }

@@ -14,13 +14,16 @@ use extol_fuse::{MountConfig, MountFlags, control};
 use extol_proc::Mount;
 
 use crate::args::RemountArgs;
-use crate::mount_table::mount_entry;
+use crate::mount_table::{is_top, mount_entry};
 use crate::mounted::MountedVolume;
-use crate::options;
 use crate::volume::VolumeOptions;
+use crate::{options, umount};
 
 /// `extol remount`.
 pub fn run(args: &RemountArgs) -> Result<()> {
+    if let Some(id) = args.serving {
+        return make_read_only(&args.dir, id);
+    }
     remount(&args.dir, &args.options, false, false, args.verbose)
 }
 
@@ -97,6 +100,14 @@ pub fn remount(
         }
         Err(error) => Err(about(&error)),
     };
+    if outcome.is_ok() && !changes.config.read_only {
+        // The daemon may have made the kernel's side read-only again meanwhile, for the error that
+        // this has mended.
+        let now = mount_entry(&root).map(|entry| config_of(&entry.options));
+        if now.is_some_and(|now| now.read_only) {
+            control::set_flags(&root, &changes.config).map_err(|error| about(&error))?;
+        }
+    }
     if outcome.is_err() && flags_change {
         // Restores the flags; if that fails, the daemon still refuses writes to a read-only volume.
         let _ = control::set_flags(&root, &before);
@@ -105,6 +116,29 @@ pub fn remount(
         warn(format_args!("{} has the options {}", root.display(), mounted.stats()?.mount_options));
     }
     outcome
+}
+
+/// Makes the kernel's side of a mount read-only, because an error has stopped the volume; so
+/// `findmnt` says it, and programs get EROFS before the daemon is asked. For a daemon, in its child
+/// or its monitor: a remount waits for the daemon's answers. Ordinary users may not (`fusermount3`
+/// cannot remount).
+///
+/// # Errors
+/// [`BUSY`](umount::BUSY) while files are open for writing, [`GONE`](umount::GONE) if it is no
+/// longer mounted there.
+pub fn make_read_only(dir: &Path, id: u64) -> Result<()> {
+    if !is_top(dir, id) {
+        return Err(Failure::silent(umount::GONE));
+    }
+    let entry = mount_entry(dir).ok_or_else(|| Failure::silent(umount::GONE))?;
+    let mut config = config_of(&entry.options);
+    if std::mem::replace(&mut config.read_only, true) {
+        return Ok(());
+    }
+    control::set_flags(dir, &config).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => Failure::silent(umount::BUSY),
+        _ => Failure::about(dir.display(), error),
+    })
 }
 
 /// The kernel's side of a mount, from the words of mountinfo.

@@ -40,6 +40,7 @@ pub fn survive_limits() {
 }
 
 /// Receives the signals of this process.
+#[derive(Clone)]
 pub struct Guard {
     shared: Arc<Shared>,
 }
@@ -113,6 +114,16 @@ impl Guard {
     /// For the opening of a volume: prints what it waits for, and ends the wait on a signal.
     pub fn waiting(&self) -> Arc<dyn Waiting> {
         Arc::new(Opening(Some(Arc::clone(&self.shared))))
+    }
+
+    /// An error has stopped the volume: makes the kernel's side of the mount read-only. The error
+    /// is an exit code as of [`remount::make_read_only`].
+    pub fn make_read_only(&self) -> std::result::Result<(), u8> {
+        let served = match &*self.shared.lock() {
+            State::Serving(served) => served.clone(),
+            _ => return Ok(()),
+        };
+        served.make_read_only()
     }
 
     /// The mount has ended. True if the connection to the kernel has, and so nothing is left to
@@ -261,8 +272,8 @@ impl Served {
             return Ok(());
         }
         if let Some(monitor) = monitor::of_process() {
-            let mode = if lazy { monitor::UnmountMode::Lazy } else { monitor::UnmountMode::Normal };
-            return monitor.unmount(mode).map_err(|failure| {
+            let mode = if lazy { monitor::Order::Lazy } else { monitor::Order::Normal };
+            return monitor.ask(mode).map_err(|failure| {
                 failure.report();
                 failure.code
             });
@@ -271,13 +282,29 @@ impl Served {
             // Another process has made the mount; its place is not known.
             return Err(Failure::INTERNAL);
         }
+        let words = ["umount", "--serving", &self.id.to_string()];
+        self.in_child(&[&words[..], lazy.then_some("--lazy").as_slice()].concat())
+    }
+
+    /// Makes the kernel's side of the mount read-only, in the same way.
+    fn make_read_only(&self) -> std::result::Result<(), u8> {
+        if self.stopper.has_ended() {
+            return Ok(());
+        }
+        if let Some(monitor) = monitor::of_process() {
+            return monitor.ask(monitor::Order::ReadOnly).map_err(|failure| failure.code);
+        }
+        if self.stopper.dir().as_os_str().is_empty() {
+            return Ok(());
+        }
+        self.in_child(&["remount", "--serving", &self.id.to_string()])
+    }
+
+    /// Runs this program with these words and the directory, in a child. The error is its exit
+    /// code.
+    fn in_child(&self, words: &[&str]) -> std::result::Result<(), u8> {
         let mut child = Command::new("/proc/self/exe");
-        child
-            .arg0("extol")
-            .args(["umount", "--serving", &self.id.to_string()])
-            .args(lazy.then_some("--lazy"))
-            .arg("--")
-            .arg(self.stopper.dir());
+        child.arg0("extol").args(words).arg("--").arg(self.stopper.dir());
         // A second Ctrl-C is for this process.
         match child.process_group(0).stdin(Stdio::null()).status() {
             Ok(status) if status.success() => Ok(()),
@@ -286,7 +313,7 @@ impl Served {
                 .and_then(|code| u8::try_from(code).ok())
                 .unwrap_or(Failure::INTERNAL)),
             Err(error) => {
-                warn(format_args!("cannot start an unmount: {error}"));
+                warn(format_args!("cannot start a process: {error}"));
                 Err(Failure::INTERNAL)
             }
         }

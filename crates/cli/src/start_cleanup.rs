@@ -51,6 +51,13 @@ impl MountTarget {
         }
     }
 
+    /// True if the mount stands and nothing answers it any more.
+    pub fn is_dead(&self) -> bool {
+        let answer = || std::fs::metadata(&self.dir).map_err(|error| error.raw_os_error());
+        let not_connected = rustix::io::Errno::NOTCONN.raw_os_error();
+        self.is_mounted() && answer().is_err_and(|code| code == Some(not_connected))
+    }
+
     fn is_mounted(&self) -> bool {
         let top = mounts_on(&self.dir).pop().filter(extol_proc::Mount::is_fuse);
         top.is_some_and(|top| top.source == *self.source && !self.before.contains(&top.id))

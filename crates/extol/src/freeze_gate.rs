@@ -147,6 +147,11 @@ impl FreezeGate {
     pub fn refuse(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }
+
+    /// True if it does ([`refuse`](Self::refuse)).
+    pub fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]

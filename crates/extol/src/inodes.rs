@@ -33,6 +33,9 @@
 //!   the inode is freed, and released with the last reference, both under the lock of the shard.
 //! - IN-6: the holder of a cell's lock finds all data that is in no dirty page on the device
 //!   ([`InodeState::finish_deferred`]).
+//! - IN-7: a number is *lost* if a front end refers to an inode by it that is gone, because the
+//!   volume was opened again without it. Until the last reference is given back no operation finds
+//!   an inode by the number ([`InodeTable::get`]), and if it is free, it is held.
 //!
 //! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
 //!
@@ -40,7 +43,7 @@
 
 mod cell;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,9 +76,15 @@ struct Shard {
     cells: HashMap<u32, Arc<Cell>, RandomState>,
     refs: HashMap<u32, Refs, RandomState>,
     clock: VecDeque<u32>,
+    /// Numbers that mean something else than what the front end refers to (IN-7).
+    lost: HashSet<u32, RandomState>,
 }
 
 impl Shard {
+    fn is_lost(&self, ino: u32) -> bool {
+        !self.lost.is_empty() && self.lost.contains(&ino)
+    }
+
     fn make_room(&mut self, capacity: usize) {
         let mut steps = CLOCK_STEPS;
         while self.cells.len() >= capacity && steps > 0 {
@@ -155,6 +164,9 @@ impl InodeTable {
     /// The inode's cell, loaded.
     pub fn get(&self, vol: &Volume, ino: u32) -> Result<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
+        if shard.is_lost(ino) {
+            return Err(FsError::Stale);
+        }
         if let Some(cell) = shard.cells.get(&ino) {
             return Ok(cell.used());
         }
@@ -251,10 +263,11 @@ impl InodeTable {
     pub fn open(&self, ino: u32) -> Result<()> {
         let mut shard = self.shard(ino).lock();
         let refs = shard.refs.entry(ino).or_default();
-        if refs.held {
+        let held = refs.held;
+        if held || shard.is_lost(ino) {
             return Err(FsError::Stale);
         }
-        refs.open += 1;
+        shard.refs.entry(ino).or_default().open += 1;
         Ok(())
     }
 
@@ -272,6 +285,7 @@ impl InodeTable {
         }
         let held = refs.held;
         shard.refs.remove(&ino);
+        let was_lost = !shard.lost.is_empty() && shard.lost.remove(&ino);
         if shard.refs.capacity() > 1024 && shard.refs.len() * 8 < shard.refs.capacity() {
             shard.refs.shrink_to_fit();
         }
@@ -281,7 +295,32 @@ impl InodeTable {
             drop(shard);
             drop(cell);
         }
-        !held
+        !held && !was_lost
+    }
+
+    /// Takes over what a front end refers to in the table of a mount that has ended. `is_same`: the
+    /// number means the same inode as there. Gives all the numbers.
+    pub fn adopt(&self, old: &Self, vol: &Volume, is_same: impl Fn(u32) -> bool) -> Vec<u32> {
+        let counts_opens = old.counts_opens.load(Ordering::Acquire);
+        self.counts_opens.store(counts_opens, Ordering::Release);
+        let mut all = Vec::new();
+        for (ino, refs) in
+            old.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().refs))
+        {
+            all.push(ino);
+            let is_root = ino == InodeNr::ROOT.0;
+            let lost = !is_root && !is_same(ino);
+            let held = lost && !vol.is_in_use(InodeNr(ino));
+            if held {
+                vol.alloc.hold_inode(InodeNr(ino));
+            }
+            let mut shard = self.shard(ino).lock();
+            if lost {
+                shard.lost.insert(ino);
+            }
+            shard.refs.insert(ino, Refs { held, ..refs });
+        }
+        all
     }
 
     /// True if there is a reference to the inode.

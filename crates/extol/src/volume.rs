@@ -79,6 +79,12 @@ impl Volume {
             .map_err(|e| error::ondisk(e).in_inode(u64::from(ino.0)).at_block(buf.nr().0))
     }
 
+    /// True if the slot with this number holds an inode that has a name. (What cannot be read is in
+    /// use: nothing may take it.)
+    pub fn is_in_use(&self, ino: InodeNr) -> bool {
+        self.read_inode(ino).map_or(true, |inode| inode.links > 0)
+    }
+
     /// Writes an inode into its slot (one credit).
     pub fn write_inode(
         &self,

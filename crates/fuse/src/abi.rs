@@ -101,6 +101,8 @@ pub(crate) const IOCTL_COMPAT: u32 = 1;
 pub(crate) const IOCTL_32BIT: u32 = 1 << 2;
 /// Notification: forget attributes and pages of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Notification: no name that the kernel has cached is valid any more (Linux 6.16).
+pub(crate) const NOTIFY_INC_EPOCH: i32 = 8;
 
 /// Bytes of a directory entry before its name.
 pub(crate) const DIRENT: usize = 24;

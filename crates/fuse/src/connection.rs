@@ -16,12 +16,13 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use extol_sync::Condvar;
 use extol_vfs::Mountable;
 use parking_lot::Mutex;
 
-use crate::abi::NOTIFY_INVAL_INODE;
+use crate::abi::{NOTIFY_INC_EPOCH, NOTIFY_INVAL_INODE, ROOT_NODE};
 use crate::config::Transport;
 use crate::counts::Counts;
 use crate::init::Agreed;
@@ -107,6 +108,22 @@ impl Shared {
         message.u64(nodeid).u64(offset.cast_unsigned()).u64(0);
         // It fails if the kernel has forgotten the node: then there is nothing to drop.
         let _ = rustix::io::write(&self.device, message.finish(0, NOTIFY_INVAL_INODE));
+    }
+
+    /// Makes the kernel drop all that it caches of these inodes, and all names. That may wait for
+    /// requests to this mount, so a thread of its own does it.
+    pub(crate) fn drop_caches(self: &Arc<Self>, inodes: Vec<u32>) -> io::Result<JoinHandle<()>> {
+        let shared = Arc::clone(self);
+        std::thread::Builder::new().name("drop-caches".into()).spawn(move || {
+            let mut message = Reply::default();
+            // Older kernels refuse it. There a remount by root has dropped the names that are not
+            // in use, and an inode that is gone makes the kernel ask again (ESTALE).
+            let _ = rustix::io::write(&shared.device, message.finish(0, NOTIFY_INC_EPOCH));
+            for ino in inodes {
+                let node = if ino == shared.root { ROOT_NODE } else { ino.into() };
+                shared.invalidate(node, 0);
+            }
+        })
     }
 
     /// Called before a serving thread is started.

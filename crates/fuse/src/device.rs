@@ -128,6 +128,14 @@ impl Server for Worker {
         self.shared.invalidate(nodeid, offset);
     }
 
+    fn drop_caches(&self, inodes: Vec<u32>) {
+        let mut thread = self.shared.drop_caches(inodes).ok();
+        // (Where this thread may not wait, the other one ends a moment later.)
+        self.wait_for_others(&mut || {
+            let _ = thread.take().map(std::thread::JoinHandle::join);
+        });
+    }
+
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool {
         self.shared.pool.wait_for_others(self.id, wait, &|id| start_worker(&self.shared, id))
     }

@@ -294,6 +294,12 @@ pub trait Mountable: VolumeControl {
     /// Returns when the volume is not frozen.
     fn wait_thawed(&self) {}
 
+    /// After a remount: the inodes of which a front end must drop all that it caches, because the
+    /// file system was read again from its device. They are told once.
+    fn take_outdated(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// The last mount is about to go, and the unmount waits for this: everything becomes durable,
     /// and the volume is closed. Operations fail afterwards.
     ///

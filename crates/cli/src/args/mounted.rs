@@ -122,16 +122,22 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         tests).\n\n\
         ro checkpoints everything and marks the volume clean; rw takes that back. A volume that \
         was mounted read-only is recovered first, as by a mount, and stays read-only if that or \
-        the device refuses. Ordinary users can change the options of their own mounts, except for \
+        the device refuses. On a volume that an error has stopped (the host's disk was full, the \
+        device failed) rw does what an unmount and a mount would, with the files that are open: \
+        what was acknowledged by fsync is there, what was only in memory is lost. Ordinary users can change the options of their own mounts, except for \
         those of the kernel (ro, rw, nosuid, noatime ...)."
 )]
 pub struct RemountArgs {
     /// Mount options, separated by commas.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, required = true)]
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    #[arg(required_unless_present = "serving")]
     pub options: Vec<OsString>,
     /// Say what is in force afterwards.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Make the kernel's side of the mount with this number read-only, for its daemon.
+    #[arg(long, value_name = "ID", hide = true)]
+    pub serving: Option<u64>,
     /// A directory on the mount.
     pub dir: PathBuf,
 }

@@ -7,7 +7,7 @@ use extol_fuse::Confinement;
 
 use super::Request;
 use crate::daemon;
-use crate::monitor::{Monitor, UnmountMode};
+use crate::monitor::{Monitor, Order};
 use crate::sandbox::{self, process};
 use crate::volume::VolumeOptions;
 
@@ -57,7 +57,7 @@ impl Confinement for Confined {
     }
 
     fn take_off(&self) {
-        let unmounted = self.0.as_ref().map(|monitor| monitor.unmount(UnmountMode::Abort));
+        let unmounted = self.0.as_ref().map(|monitor| monitor.ask(Order::Abort));
         if let Some(Err(failure)) = unmounted {
             failure.report();
         }

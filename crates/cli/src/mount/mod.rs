@@ -182,10 +182,19 @@ fn close(
     // The mount may still stand: the start has failed, or a second signal did not wait. The volume
     // is open until behind this, so what is mounted there is this mount (CL-3). Otherwise another
     // mount may stand there by now, even with the same number.
-    if served.is_err() || !has_ended {
+    // A connection that was aborted has ended, and its mount stands: every access to it fails.
+    let aborted = has_ended && request.fd.is_none() && target.is_dead();
+    if served.is_err() || !has_ended || aborted {
         target.unmount_at_exit();
     }
-    let outcome = served.and(closed);
+    let outcome = served.and(closed).and(if aborted {
+        Err(Failure::about(
+            request.place(),
+            "the connection to the kernel was aborted; what it had not written back is lost",
+        ))
+    } else {
+        Ok(())
+    });
     if request.announce
         && let Err(failure) = &outcome
     {

@@ -11,7 +11,7 @@ use super::Request;
 use crate::signals::Guard;
 use crate::start_cleanup::{CleanupProcess, MountTarget};
 use crate::volume::Volume;
-use crate::{daemon, metrics};
+use crate::{daemon, metrics, umount};
 
 /// Mounts and serves an open volume until the mount ends.
 pub(super) fn serve(
@@ -35,7 +35,7 @@ pub(super) fn serve(
     if request.verbose {
         say_mounted(request, &mount, config);
     }
-    watch(request, &fs, mount.stopper())?;
+    watch(request, &fs, mount.stopper(), guard)?;
     // No step behind this may fail.
     if request.announce {
         daemon::announce()?;
@@ -53,27 +53,31 @@ pub(super) fn serve(
 
 /// How often the watch thread reads the error state of the volume.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How many of these pass between two tries to make the kernel's side read-only.
+const TRY_EVERY: u32 = 8;
 
-/// Starts a thread that reports the first error of the volume or its device. With `errors=panic` an
-/// error ends the mount.
-fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper) -> Result<()> {
-    let (source, background) = (request.source.display().to_string(), request.announce);
+/// Starts a thread that reports the first error of the volume or its device, and makes the kernel's
+/// side of the mount read-only once an error has stopped the volume. With `errors=panic` an error
+/// ends the mount.
+fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper, guard: &Guard) -> Result<()> {
     let fs = Arc::downgrade(fs);
-    let mut reported = false;
+    let mut watch = Watch {
+        source: request.source.display().to_string(),
+        background: request.announce,
+        guard: guard.clone(),
+        reported: false,
+        next_try: Some(0),
+    };
     let watch = move || {
         while let Some(fs) = fs.upgrade()
             && !stopper.has_ended()
         {
-            if !reported && let Some(error) = fs.first_error() {
-                reported = true;
-                let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
-                let line = format!("{source}: {error}{state}");
-                if background { daemon::log(&line) } else { warn(line) }
-            }
             if fs.panic_wanted() {
+                watch.report(&fs);
                 stopper.abandon();
                 return;
             }
+            watch.look(&fs);
             drop(fs);
             std::thread::sleep(WATCH_INTERVAL);
         }
@@ -82,6 +86,49 @@ fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper) -> Result<()> {
     started
         .map(drop)
         .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
+}
+
+/// What the watch thread knows.
+struct Watch {
+    source: String,
+    background: bool,
+    guard: Guard,
+    /// The first error is reported. (A remount that mends the volume begins anew.)
+    reported: bool,
+    /// When the kernel's side is to be made read-only if the volume is stopped; `None`: that is
+    /// done, or cannot be.
+    next_try: Option<u32>,
+}
+
+impl Watch {
+    fn look(&mut self, fs: &Volume) {
+        self.report(fs);
+        if !fs.is_stopped() {
+            self.next_try = Some(0);
+            return;
+        }
+        self.next_try = match self.next_try {
+            Some(0) => match self.guard.make_read_only() {
+                // Files are open for writing: perhaps not for long.
+                Err(umount::BUSY) => Some(TRY_EVERY),
+                _ => None,
+            },
+            other => other.map(|intervals| intervals - 1),
+        };
+    }
+
+    fn report(&mut self, fs: &Volume) {
+        let Some(error) = fs.first_error() else {
+            self.reported = false;
+            return;
+        };
+        if std::mem::replace(&mut self.reported, true) {
+            return;
+        }
+        let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
+        let line = format!("{}: {error}{state}", self.source);
+        if self.background { daemon::log(&line) } else { warn(line) }
+    }
 }
 
 fn say_mounted(request: &Request, mount: &Mount, config: &MountConfig) {

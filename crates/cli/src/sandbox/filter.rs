@@ -70,6 +70,9 @@ fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> 
     for (call, conditions) in conditional()? {
         rules.insert(call, conditions);
     }
+    if kind == Kind::Monitor {
+        rules.insert(libc::SYS_mount, remount_read_only()?);
+    }
     let arch = std::env::consts::ARCH.try_into()?;
     let filter =
         |rules, mismatch, matched| SeccompFilter::new(rules, mismatch, matched, arch)?.try_into();
@@ -204,6 +207,14 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 /// `TCGETS`, `TIOCGWINSZ`.
 const IOCTLS: [u64; 9] =
     [0x1268, 0x1277, 0x127f, 0x8008_1272, 0x125e, 0x5421, 0x5451, 0x5401, 0x5413];
+
+/// mount(2) that does nothing but make a mount read-only.
+fn remount_read_only() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let wanted = libc::MS_REMOUNT | libc::MS_RDONLY;
+    let checked = wanted | libc::MS_BIND | libc::MS_MOVE;
+    let flags = SeccompCondition::new(3, Len::Dword, Op::MaskedEq(checked), wanted)?;
+    Ok(vec![SeccompRule::new(vec![flags])?])
+}
 
 type Rules = Vec<(i64, Vec<SeccompRule>)>;
 

@@ -22,8 +22,8 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        let (fs, threads, _) = mount::open(Purpose::Use, device, options)?;
-        Ok(Arc::new(Self::new(fs, threads)))
+        let (fs, threads, _) = mount::open(Purpose::Use, Arc::clone(&device), options)?;
+        Ok(Arc::new(Self::new(device, &fs, threads)))
     }
 
     /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
@@ -44,7 +44,7 @@ impl Ext4 {
     pub fn unmount(&self) -> Result<()> {
         let mut slot = self.threads.lock();
         if let Some(mut threads) = slot.take() {
-            let result = close::close(&self.fs, &mut threads);
+            let result = close::close(&self.fs(), &mut threads);
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
@@ -53,59 +53,70 @@ impl Ext4 {
     /// True once writes are refused (mounted `ro`, or after an error).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.fs.check_writable().is_err()
+        self.fs().check_writable().is_err()
     }
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
     pub fn crash(&self) {
         let threads = self.threads.lock().take();
-        close::crash(&self.fs, threads);
+        close::crash(&self.fs(), threads);
+    }
+
+    /// True if an error has stopped the volume: it is read-only until a remount with `rw`.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.fs().is_stopped()
     }
 
     /// Changes mount options while the volume is open: the same names as for
     /// [`MountOptions::parse`], on top of those in force. Gives lines that the user should see.
-    /// `ro` writes everything home and marks the volume clean.
+    /// `ro` writes everything home and marks the volume clean. `rw` on a volume that an error has
+    /// stopped opens it again, as an unmount and a mount would: what was acknowledged is there,
+    /// what was only in memory is lost.
     ///
     /// # Errors
     /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
     /// possible now. Nothing has changed then.
     pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
         match &mut *self.threads.lock() {
-            Some(threads) => remount::remount(&self.fs, threads, list),
+            Some(threads) => match self.reopen(threads, list) {
+                Some(reopened) => reopened,
+                None => remount::remount(&self.fs(), threads, list),
+            },
             None => Err(RemountError("the volume was closed".into())),
         }
     }
 
     /// Lines that the user should see about this mount: what it does not do, and why.
     #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.fs.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.fs().notes.clone()
     }
 
     /// Size of a block in bytes.
     #[must_use]
     pub fn block_size(&self) -> u32 {
-        self.fs.vol.geo.block_size.bytes()
+        self.fs().vol.geo.block_size.bytes()
     }
 
     /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and
     /// what differs from the defaults of this volume.
     #[must_use]
     pub fn mount_options(&self) -> String {
-        self.fs.mount_options()
+        self.fs().mount_options()
     }
 
     /// All mount options in force, one word each, as `/proc/fs/ext4/<device>/options` shows them.
     #[must_use]
     pub fn options(&self) -> Vec<String> {
-        self.fs.all_options()
+        self.fs().all_options()
     }
 
     /// State and counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.fs)
+        Stats::of(&self.fs())
     }
 
     /// One step of lazy inode-table initialisation, at once: the table of the next group that was
@@ -117,20 +128,20 @@ impl Ext4 {
     /// # Errors
     /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
     pub fn init_itables_step(&self) -> Result<Option<u32>> {
-        Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
+        Ok(lazy_init::step(&self.fs())?.map(|group| group.0))
     }
 
     /// True if an error asked for the end of the process (`errors=panic`).
     #[must_use]
     pub fn panic_wanted(&self) -> bool {
-        self.fs.error_state.panic_wanted()
+        self.fs().error_state.panic_wanted()
     }
 
     /// The first error of the volume or its device since it was opened: damaged metadata, or a
     /// failure after which it became read-only.
     #[must_use]
     pub fn first_error(&self) -> Option<String> {
-        self.fs.error_state.first()
+        self.fs().error_state.first()
     }
 }
 

@@ -25,7 +25,7 @@ fn against_the_order() {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
     let ext4 = Ext4::open(device, &MountOptions::default()).unwrap();
-    let fs = &ext4.fs;
+    let fs = ext4.inner();
     let make = |name: &str, kind: NewNode| {
         ext4.create(ext4.root(), name.as_bytes(), kind, 0o755, 0, Creds::default()).unwrap().id.ino
     };

@@ -53,6 +53,24 @@ pub(crate) fn close(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<()> {
     result
 }
 
+/// Ends a mount that an error has stopped, before its volume is opened again: its threads end, and
+/// it writes nothing any more.
+pub(crate) fn abandon(fs: &MountedFs, threads: &mut Threads) {
+    threads.requests.take();
+    fs.lazy_init.stop();
+    threads.writeback.take();
+    threads.refill.take();
+    threads.journal.take();
+    fs.vol.journal.shut_down("the volume is opened again");
+    maintenance::release(fs);
+    if let Some(mmp) = threads.mmp.take() {
+        mmp.release();
+    }
+    if let Some(fence) = threads.fence.take() {
+        fence.close();
+    }
+}
+
 /// Stops at once: nothing more is written, not even a mark.
 pub(crate) fn crash(fs: &MountedFs, threads: Option<Threads>) {
     fs.vol.journal.shut_down("crashed on purpose");

@@ -20,6 +20,7 @@ pub(crate) mod close;
 pub(crate) mod dry_run;
 pub(crate) mod fast_commit;
 pub(crate) mod features;
+pub(crate) mod fence;
 pub(crate) mod find_journal;
 pub(crate) mod journal;
 pub(crate) mod mark;
@@ -40,6 +41,7 @@ use crate::guard::{Guard, GuardedDevice, Part};
 use crate::options::MountOptions;
 use crate::superblock::{geometry, read_superblock};
 use assemble::{Opened, open_on};
+use fence::Fence;
 
 pub(crate) use mark::Purpose;
 pub use replayed::Replayed;
@@ -52,13 +54,16 @@ pub(crate) fn open(
 ) -> OpenResult<Opened> {
     options.check().map_err(OpenError)?;
     let unlocked = !dev.is_locked();
-    let dev: SharedDevice = Arc::new(FailLatch::new(dev));
+    let fence = Arc::new(Fence::new(dev));
+    let dev: SharedDevice = Arc::new(FailLatch::new(Arc::clone(&fence) as SharedDevice));
     let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(BootTime)));
     let guarded: SharedDevice =
         Arc::new(GuardedDevice::new(Arc::clone(&dev), Arc::clone(&guard), Part::Volume));
     if options.access.read_only {
         // The guard is off until the volume becomes writable.
-        return open_on(&guarded, options, purpose, Some(&guard), unlocked);
+        let mut opened = open_on(&guarded, options, purpose, Some(&guard), unlocked)?;
+        opened.1.fence = Some(fence);
+        return Ok(opened);
     }
     let sb = read_superblock(&*dev, options.access.superblock)?;
     let geo = geometry(&*dev, &sb)?;
@@ -72,6 +77,7 @@ pub(crate) fn open(
         Ok((fs, mut threads, replayed)) => {
             fs.maintenance.set_mmp(held.as_ref().map(HeldClaim::paused));
             threads.mmp = held;
+            threads.fence = Some(fence);
             Ok((fs, threads, replayed))
         }
         Err(e) => {

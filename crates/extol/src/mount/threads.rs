@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extol_jbd2::Services;
 use extol_task::Runner;
 
+use super::fence::Fence;
 use crate::data::writeback::Writeback;
 use crate::guard::mmp::HeldClaim;
 use crate::maintenance::requests::StopRequests;
@@ -19,6 +20,8 @@ pub(crate) struct Threads {
     pub(super) writeback: Option<Runner>,
     pub(super) refill: Option<Runner>,
     pub(crate) mmp: Option<HeldClaim>,
+    /// What all writes of this mount pass.
+    pub(crate) fence: Option<Arc<Fence>>,
 }
 
 /// Starts the threads that only a writable volume has.

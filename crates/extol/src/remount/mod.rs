@@ -57,14 +57,7 @@ pub(crate) fn remount(
     list: &str,
 ) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
-    let mut plan = {
-        let obstacle = fs.no_fast_commits.lock();
-        Plan::parse(
-            &current,
-            list,
-            Able { log: fs.vol.journal.has_log(), no_fast_commits: obstacle.as_ref() },
-        )?
-    };
+    let mut plan = plan(fs, &current, list)?;
     apply(fs, threads, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {
@@ -74,6 +67,21 @@ pub(crate) fn remount(
         fs.note_abort();
     }
     Ok(plan.warnings)
+}
+
+fn plan(fs: &MountedFs, current: &MountOptions, list: &str) -> Result<Plan, RemountError> {
+    let obstacle = fs.no_fast_commits.lock();
+    let able = Able { log: fs.vol.journal.has_log(), no_fast_commits: obstacle.as_ref() };
+    Plan::parse(current, list, able)
+}
+
+/// The options as a list would make them, and warnings; nothing is changed.
+pub(crate) fn parse(
+    fs: &MountedFs,
+    list: &str,
+) -> Result<(MountOptions, Vec<String>), RemountError> {
+    let current = fs.options.lock().clone();
+    plan(fs, &current, list).map(|plan| (plan.options, plan.warnings))
 }
 
 fn apply(

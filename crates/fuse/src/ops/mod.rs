@@ -45,6 +45,9 @@ pub(crate) trait Server {
     /// would be no such thread; then `wait` is not called.
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool;
 
+    /// Makes the kernel drop all that it caches of these inodes, and all names.
+    fn drop_caches(&self, _inodes: Vec<u32>) {}
+
     /// This thread is going to wait for a device: another one takes requests.
     fn about_to_wait(&self) {}
 

@@ -71,11 +71,12 @@ impl Context<'_> {
                 return Err(Errno(libc::ERANGE));
             }
             self.server.about_to_wait();
-            return put_sized(
-                reply,
-                size,
-                &control::answer(self.fs, self.owner, request, command)?,
-            );
+            let answer = control::answer(self.fs, self.owner, request, command)?;
+            let outdated = self.fs.take_outdated();
+            if !outdated.is_empty() {
+                self.server.drop_caches(outdated);
+            }
+            return put_sized(reply, size, &answer);
         }
         if is_virtual(request.nodeid, name) {
             return put_sized(reply, size, &self.virtual_value(name));

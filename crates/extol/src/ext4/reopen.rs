@@ -1,0 +1,129 @@
+//! A volume that an error has stopped becomes writable again, in place.
+//!
+//! A remount with `rw` does what an unmount and a mount do, and keeps the handle:
+//!
+//! ```text
+//!   no operation under way ─► the stopped mount ends, writes nothing more (fence)
+//!       ─► the volume is opened as by a mount: recovery of the log, from the device alone
+//!       ─► references of the front end move over ─► operations go on
+//! ```
+//!
+//! What was acknowledged is in the log or in place, so recovery brings it. What was only in memory
+//! is lost, as at a power cut: the error had said so to every fsync. The front end may have cached
+//! it: [`Ext4::take_outdated`] lists the inodes of which it has to drop everything.
+//!
+//! References. A front end knows inodes by number, and a number may mean something else than
+//! before: the file was never durable, or its deletion was not. An inode is the same if generation
+//! and kind are. The references on all others are *lost*: every operation with such a number gives
+//! `Stale` until the front end has given them all back, and no new inode gets the number
+//! ([`InodeTable::adopt`](crate::inodes::InodeTable::adopt)). Files that were deleted while they
+//! were open are among these: recovery frees them.
+//!
+//! Invariants
+//! - RO-1: nothing is written by the stopped mount once recovery begins: its fence is closed
+//!   (`mount::close::abandon`).
+//! - RO-2: an opening that fails changes nothing but what recovery has written: the volume stays
+//!   stopped, readable as it was, and a later remount tries again ([`Ext4::reopen`]).
+//! - RO-3: no reference is taken or given back between the end of one state and the beginning of
+//!   the next: no operation is under way ([`Current::stop_all`](super::current::Current)).
+//! - RO-4: a shutdown on purpose is not mended: it stands for a power cut.
+
+use std::sync::Arc;
+
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Inode, InodeNr};
+use extol_vfs::RemountError;
+
+use super::Ext4;
+use crate::maintenance;
+use crate::mount::threads::Threads;
+use crate::mount::{self, Purpose, close};
+use crate::mounted::MountedFs;
+use crate::options::MountOptions;
+use crate::remount;
+
+fn refuse<T>(why: impl std::fmt::Display) -> Result<T, RemountError> {
+    Err(RemountError(format!("cannot remount read-write: {why}")))
+}
+
+impl Ext4 {
+    /// Opens the volume again if an error has stopped it and the list asks for `rw`. `None`: it is
+    /// a remount like any other.
+    pub(super) fn reopen(
+        &self,
+        threads: &mut Threads,
+        list: &str,
+    ) -> Option<Result<Vec<String>, RemountError>> {
+        let old = Arc::clone(&self.fs());
+        let asked = list.split(',').any(|word| word == "rw");
+        (asked && old.is_stopped()).then(|| self.reopen_stopped(&old, threads, list))
+    }
+
+    fn reopen_stopped(
+        &self,
+        old: &Arc<MountedFs>,
+        threads: &mut Threads,
+        list: &str,
+    ) -> Result<Vec<String>, RemountError> {
+        let (options, mut warnings) = remount::parse(old, list)?;
+        if old.vol.journal.failure().is_none() {
+            return refuse("the volume was shut down; unmount it and mount it again");
+        }
+        // What waits for a thaw must end. (The mark of a thaw cannot be written, nor need it be.)
+        let _ = maintenance::thaw(old);
+        let Some(mut stopped) = self.current.stop_all() else {
+            return refuse("operations are still under way; try again");
+        };
+        close::abandon(old, threads);
+        let options = for_a_mount(old, options);
+        let (new, new_threads, _) =
+            match mount::open(Purpose::Use, Arc::clone(&self.device), &options) {
+                Ok(opened) => opened,
+                Err(e) => return refuse(e),
+            };
+        let outdated = new.table.adopt(&old.table, &new.vol, |ino| is_same(old, &new, ino));
+        if old.freeze_gate.refuses() {
+            new.freeze_gate.refuse();
+        }
+        *threads = new_threads;
+        stopped.replace(&new);
+        drop(stopped);
+        self.outdated.lock().extend(outdated);
+        if new.sb.read(|sb| sb.state.contains(State::ERROR)) {
+            warnings.push("the volume has errors noted: unmount it and run e2fsck".into());
+        }
+        Ok(warnings)
+    }
+
+    /// The inodes of which a front end must drop all that it caches; empty the next time.
+    pub(super) fn outdated(&self) -> Vec<u32> {
+        std::mem::take(&mut self.outdated.lock())
+    }
+}
+
+/// The options of a stopped mount for the mount that follows it.
+fn for_a_mount(old: &MountedFs, mut options: MountOptions) -> MountOptions {
+    options.access.read_only = false;
+    // The options in force name a data mode also where there is no journal.
+    options.journal.data_mode = options.journal.data_mode.filter(|_| old.vol.journal.has_log());
+    options
+}
+
+/// True if a number means the same inode as before.
+fn is_same(old: &MountedFs, new: &MountedFs, ino: u32) -> bool {
+    let Ok(now) = new.vol.read_inode(InodeNr(ino)) else { return false };
+    if now.links == 0 {
+        return false;
+    }
+    let was = match old.table.used(ino) {
+        Some(cell) => cell.read_any().ok().map(|st| identity(&st.node.raw)),
+        None => old.vol.read_inode(InodeNr(ino)).ok().map(|raw| identity(&raw)),
+    };
+    was == Some(identity(&now))
+}
+
+/// Generation and kind.
+fn identity(inode: &Inode) -> (u32, u16) {
+    const KIND: u16 = 0o170_000;
+    (inode.generation, inode.mode & KIND)
+}
