@@ -13,8 +13,7 @@ pub struct Axis {
 const TICKS: f64 = 5.0;
 
 impl Axis {
-    /// The axis for values, which begins at nothing unless it is logarithmic; `None` without a value
-    /// other than 0.
+    /// The axis for values; `None` without one other than 0. It holds 0 unless it is logarithmic.
     pub fn of(values: impl Iterator<Item = f64>, log: bool) -> Option<Self> {
         let (low, high) =
             values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
