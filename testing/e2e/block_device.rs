@@ -58,6 +58,39 @@ fn syncfs_reaches_the_daemon() {
     e2fsck(&bed.image).assert_clean("after a crash behind syncfs");
 }
 
+/// Threads that call syncfs(2) at the same moment, as `sync -f` does, share checkpoints, and `extol
+/// stat` shows it: of 64 requests at most a third cost one.
+#[test]
+fn concurrent_syncfs_share_checkpoints() {
+    const CALLERS: u64 = 64;
+    let Some(bed) = Bed::new() else { return };
+    let mount = bed.mount();
+    let merged = || -> (u64, u64) {
+        let stat = extol_on(&["stat", "--json"], mount.path());
+        let json: serde_json::Value = serde_json::from_str(&stat.output).expect("JSON");
+        let count = |name| json["checkpoint_merge"][name].as_u64().expect("a counter");
+        (count("total"), count("issued"))
+    };
+    let before = merged();
+    let start = std::sync::Barrier::new(CALLERS as usize);
+    std::thread::scope(|scope| {
+        for n in 0..CALLERS {
+            let (dir, start) = (mount.path(), &start);
+            scope.spawn(move || {
+                let mut file = File::create(dir.join(format!("f{n}"))).unwrap();
+                start.wait();
+                file.write_all(&[n as u8; 5000]).unwrap();
+                rustix::fs::syncfs(&file).unwrap();
+            });
+        }
+    });
+    let after = merged();
+    let (requests, checkpoints) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(requests, CALLERS, "each of them is a request");
+    assert!((1..=CALLERS / 3).contains(&checkpoints), "{checkpoints} checkpoints");
+    mount.unmount();
+}
+
 /// umount(8) returns when the volume is closed, whatever the daemon does afterwards.
 #[test]
 fn umount_waits_for_the_daemon() {

@@ -66,7 +66,7 @@ pub(super) fn flush_files(fs: &MountedFs, cells: &[Arc<Cell>], report: &mut dyn 
         batch.write(report);
         for cell in alone {
             // A cell without state belongs to a deleted file.
-            let Ok(mut st) = cell.write() else {
+            let Ok(mut st) = cell.write_for_flush() else {
                 fs.dirty.remove_dead(cell);
                 continue;
             };

@@ -8,7 +8,7 @@ use extol_ondisk::{FileType, Time};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 use parking_lot::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
 use crate::alloc::Window;
@@ -113,6 +113,8 @@ pub(crate) struct Cell {
     dir_generation: OnceLock<u32>,
     /// How often the lock was taken for a change.
     version: AtomicU64,
+    /// Held by a flush that waits for `state`.
+    turn: Mutex<()>,
     pub(super) state: RwLock<Option<InodeState>>,
 }
 
@@ -129,6 +131,7 @@ impl Cell {
             is_dir: OnceLock::new(),
             dir_generation: OnceLock::new(),
             version: AtomicU64::new(0),
+            turn: Mutex::new(()),
             state: RwLock::new(None),
         }
     }
@@ -164,6 +167,27 @@ impl Cell {
     #[track_caller]
     pub fn write(&self) -> Result<WriteGuard<'_>> {
         self.write_if(|state| !state.is_deleted)
+    }
+
+    /// Locks for a flush, before writes that come meanwhile
+    /// ([`write_behind_flush`](Self::write_behind_flush)). A thread that writes without pause takes
+    /// the lock again before another one has woken, so a flush would wait for many writes, and then
+    /// write the data of all of them.
+    #[track_caller]
+    pub fn write_for_flush(&self) -> Result<WriteGuard<'_>> {
+        rank::check(self.rank(), self.ino.into());
+        let _turn = self.turn.lock();
+        self.write()
+    }
+
+    /// Locks for a write, behind a flush that waits for the lock.
+    #[track_caller]
+    pub fn write_behind_flush(&self) -> Result<WriteGuard<'_>> {
+        if self.turn.is_locked() {
+            rank::check(self.rank(), self.ino.into());
+            drop(self.turn.lock());
+        }
+        self.write()
     }
 
     /// Locks for reading; the file may be deleted and its number held (IN-4).
@@ -257,5 +281,35 @@ impl Cell {
     pub(super) fn kill(&self) -> Option<InodeState> {
         let _held = rank::enter(self.rank(), self.ino.into());
         self.state.write().take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A thread that writes again and again lets a flush in that waits.
+    #[test]
+    fn a_flush_goes_before_later_writes() {
+        // (Without state it is locked all the same, and said to be stale.)
+        let cell = Cell::empty(12);
+        cell.set_kind(false);
+        for _ in 0..50 {
+            thread::scope(|scope| {
+                let held = cell.state.write();
+                scope.spawn(|| assert!(cell.write_for_flush().is_err()));
+                let start = Instant::now();
+                while !cell.turn.is_locked() {
+                    assert!(start.elapsed() < Duration::from_secs(20), "it never waits");
+                    thread::yield_now();
+                }
+                drop(held);
+                assert!(cell.write_behind_flush().is_err());
+                assert!(!cell.turn.is_locked(), "the flush still waits");
+            });
+        }
     }
 }

@@ -118,7 +118,7 @@ fn write_with<T>(
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
-        let mut st = cell.write()?;
+        let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
