@@ -103,7 +103,8 @@ pub fn remount(
     if outcome.is_ok() && !changes.config.read_only {
         // The daemon may have made the kernel's side read-only again meanwhile, for the error that
         // this has mended.
-        let now = mount_entry(&root).map(|entry| config_of(&entry.options));
+        let now = mount_entry(&root)
+            .map(|entry| config_of(entry.options.iter().chain(&entry.volume_options)));
         if now.is_some_and(|now| now.read_only) {
             control::set_flags(&root, &changes.config).map_err(|error| about(&error))?;
         }
@@ -131,7 +132,7 @@ pub fn make_read_only(dir: &Path, id: u64) -> Result<()> {
         return Err(Failure::silent(umount::GONE));
     }
     let entry = mount_entry(dir).ok_or_else(|| Failure::silent(umount::GONE))?;
-    let mut config = config_of(&entry.options);
+    let mut config = config_of(entry.options.iter().chain(&entry.volume_options));
     if std::mem::replace(&mut config.read_only, true) {
         return Ok(());
     }
