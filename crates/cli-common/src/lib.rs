@@ -93,8 +93,8 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
         }
         _ => {
             let mut name = command.get_name().to_owned();
-            let word = words.get(1).and_then(|word| word.to_str());
-            if let Some(sub) = word.and_then(|word| command.find_subcommand(word)) {
+            let is_meant = |sub: &&clap::Command| words.get(1).is_some_and(|w| w == sub.get_name());
+            if let Some(sub) = command.get_subcommands().find(is_meant) {
                 name = format!("{name} {}", sub.get_name());
             }
             Failure::usage(format_args!("{} (see {name} --help)", mistake(&error)))

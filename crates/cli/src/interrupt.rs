@@ -43,9 +43,10 @@ pub fn catch() -> Result<()> {
 
 /// The signals that are ignored, one bit each.
 fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let status = extol_proc::read("/proc/self/status").unwrap_or_default();
+    let mask = extol_proc::field(&status, "SigIgn").unwrap_or_default();
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(u64::from);
+    mask.iter().filter_map(digit).fold(0, |mask, digit| mask << 4 | digit)
 }
 
 /// True if a signal came.
