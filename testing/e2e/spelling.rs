@@ -142,6 +142,8 @@ fn mkfs_warns_and_tells() {
     let missing = scratch.join("missing.img");
     assert!(extol_ok(&["mkfs", "-n", text(&missing), "10T"]).contains("2684354560 4k blocks"));
     assert!(!missing.exists());
+    assert!(extol_ok(&["mkfs", "-n", text(&path), "1G"]).contains("262144 4k blocks"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 16 << 20, "a dry run");
     assert!(extol_ok(&["mkfs", "-V"]).starts_with("extol"));
 }
 
@@ -173,6 +175,10 @@ fn mkfs_takes_a_directory() {
         *words.iter_mut().rev().nth(1).unwrap() = text(&other.path);
         extol_ok(&words);
         e2fsck(&other).assert_clean("filled");
+        // Once more over what is there.
+        words.insert(1, "-F");
+        extol_ok(&words);
+        e2fsck(&other).assert_clean("filled again");
         let mnt = scratch.dir("mnt");
         let linux = KernelMount::mount(&other, &mnt, &["ro"]);
         let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&mnt).unwrap());
@@ -238,7 +244,7 @@ fn info_as_dumpe2fs() {
         if n == 0 {
             run_ok(
                 tool("tune2fs")
-                    .args(["-c", "20", "-i", "8d", "-o", "journal_data,nobarrier"])
+                    .args(["-c", "20", "-i", "8d", "-o", "journal_data_ordered,nobarrier,debug"])
                     .arg(path),
             );
             for field in [

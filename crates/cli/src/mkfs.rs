@@ -1,7 +1,6 @@
 //! `extol mkfs`: mke2fs's options, turned into the library's options.
 
 use std::io::{IsTerminal as _, Write as _};
-
 use std::path::Path;
 
 use extol_cli_common::{Failure, Result, print, progress, warn};

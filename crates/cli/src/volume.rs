@@ -200,17 +200,15 @@ pub fn mkfs(
     let how = if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let mut how = how.direct(if direct { Direct::On } else { Direct::Auto });
     how.create_size = options.size;
-    if !existed {
-        let Some(size) = options.size else {
-            return Err(Failure::usage(format_args!(
-                "{} does not exist: give a size to make it",
-                target.display()
-            )));
-        };
-        if options.dry_run {
-            // Nothing is written, so it takes no memory.
-            return mkfs_on(target, &MemDevice::new(size), &mut options, progress);
-        }
+    if !existed && options.size.is_none() {
+        return Err(Failure::usage(format_args!(
+            "{} does not exist: give a size to make it",
+            target.display()
+        )));
+    }
+    if let Some(size) = options.size.filter(|size| options.dry_run && grows(target, *size)) {
+        // Nothing is written, so it takes no memory.
+        return mkfs_on(target, &MemDevice::new(size), &mut options, progress);
     }
     let made = make(target, &how, &mut options, confirm, progress);
     if made.is_err() && !existed {
@@ -218,6 +216,14 @@ pub fn mkfs(
         let _ = std::fs::remove_file(target);
     }
     made
+}
+
+/// True if a volume of this size is made in a file that is not there or that is shorter.
+fn grows(target: &Path, size: u64) -> bool {
+    match std::fs::metadata(target) {
+        Ok(file) => file.is_file() && file.len() < size,
+        Err(_) => true,
+    }
 }
 
 fn make(

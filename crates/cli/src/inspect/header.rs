@@ -341,16 +341,14 @@ fn mount_options(options: DefaultMountOpts) -> String {
         (O::DISCARD, "discard"),
         (O::NODELALLOC, "nodelalloc"),
     ];
-    let mut known: Vec<&str> =
-        names.iter().filter(|(bit, _)| options.contains(*bit)).map(|(_, name)| *name).collect();
     let mode = match options & (O::JOURNAL_DATA | O::JOURNAL_ORDERED) {
         O::JOURNAL_DATA => Some("journal_data"),
         O::JOURNAL_ORDERED => Some("journal_data_ordered"),
         both if !both.is_empty() => Some("journal_data_writeback"),
         _ => None,
     };
-    known.extend(mode);
-    known.join(" ")
+    let known = names.iter().filter(|(bit, _)| options.contains(*bit)).map(|(_, name)| *name);
+    mode.into_iter().chain(known).collect::<Vec<_>>().join(" ")
 }
 
 /// A time span in the largest units that fit, as `6 months` or `1 week, 2 days`.
