@@ -125,7 +125,8 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         the device refuses. On a volume that an error has stopped (the host's disk was full, the \
         device failed) rw does what an unmount and a mount would, with the files that are open: \
         what was acknowledged by fsync is there, what was only in memory is lost. Ordinary users \
-        can change the options of their own mounts, except for those of the kernel (ro, rw, nosuid, noatime ...)."
+        can change the options of their own mounts, except for those of the kernel \
+        (ro, rw, nosuid, noatime ...)."
 )]
 pub struct RemountArgs {
     /// Mount options, separated by commas.
