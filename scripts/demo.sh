@@ -81,7 +81,7 @@ rate=$(awk -v n="$count" -v a="$start" -v b="$end" \
 echo "$count files in $rate"
 
 say "What the journal did: extol stat $dir"
-# The first part, in the form of Linux's /proc/fs/jbd2/*/info; there is more behind it.
+# The first part; the times are behind it.
 "$extol" stat "$dir" | sed '/^$/q'
 
 say "Unmounting"

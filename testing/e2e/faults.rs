@@ -4,7 +4,7 @@
 
 use extol_testkit::{
     ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, debugfs, dump_super,
-    e2fsck, e2fsck_fix, extol, extol_path, require, run_ok, shutdown, tool, unmount,
+    e2fsck, e2fsck_fix, extol, extol_path, require, run, run_ok, shutdown, tool, unmount,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -135,6 +135,203 @@ fn no_space_below_the_image() {
         comes_back(&image, &scratch, &promised);
         // The daemon closes the image a moment after its mount has gone.
         unmount(&small);
+    }
+}
+
+/// The options of the mount on `dir`, as findmnt(8) shows them.
+fn kernel_options(dir: &Path) -> String {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let line = table.lines().rfind(|line| line.split(' ').nth(4) == dir.to_str());
+    let line = line.expect("a mount");
+    let of_volume = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(2));
+    format!("{},{}", line.split(' ').nth(5).expect("options"), of_volume.expect("options"))
+}
+
+#[track_caller]
+fn becomes(dir: &Path, option: &str) {
+    let began = Instant::now();
+    while !kernel_options(dir).split(',').any(|word| word == option) {
+        assert!(began.elapsed() < Duration::from_secs(10), "not {option}: {}", kernel_options(dir));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The host's disk was full and has space again: a remount mends the volume, with files that are
+/// open all the while. Everything says what is wrong, and why.
+#[test]
+fn a_remount_mends_a_full_host() {
+    if !require(&[&NEEDS[..], &[Need::Kernel("tmpfs")]].concat()) {
+        return;
+    }
+    for (features, options) in [("fast_commit", &[][..]), ("^fast_commit", &["noio_uring"])] {
+        let scratch = Scratch::new();
+        let (small, dir) = (scratch.dir("small"), scratch.dir("mnt"));
+        let tmpfs = |size: &str| {
+            run_ok(tool("mount").args(["-o", &format!("remount,size={size}")]).arg(&small))
+        };
+        run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&small));
+        let image = Image::sparse(small.join("a.img"), 64 << 20);
+        let args = ["-q", "-F", "-t", "ext4", "-J", "size=4", "-O", features];
+        run_ok(tool("mke2fs").args(args).arg(&image.path));
+        let mut command = extol();
+        command.args(["mount", "-f", "--metrics", ":0"]);
+        if !options.is_empty() {
+            command.arg("-o").arg(options.join(","));
+        }
+        command.arg(&image.path).arg(&dir);
+        let mount = ExtolMount::spawn(command, &dir).expect("a mount");
+        synced(&dir.join("open"), b"open all the while").unwrap();
+        let mut open = File::options().read(true).write(true).open(dir.join("open")).unwrap();
+        let inside = std::fs::File::open(&dir).unwrap();
+        let mut promised = Promised::default();
+        promised.until_it_fails(&dir, 200, 300_000).expect("60 MB do not fit on 24 MiB");
+        assert!(promised.0.len() > 5);
+
+        let said = run_ok(extol().arg("stat").arg(&dir));
+        let first = said.lines().next().unwrap_or_default();
+        let state = format!("{}: read-only: ", dir.display());
+        assert!(first.starts_with(&state) && first.contains("No space left on device"), "{said}");
+        assert!(said.contains("extol remount -o rw"), "{said}");
+        let said = run_ok(extol().args(["top", "--once", "--interval", "0.1"]).arg(&dir));
+        assert!(said.starts_with(&state), "{said}");
+        let page = metrics_of(&mount);
+        for line in ["extol_read_only 1", "extol_stopped 1", "extol_read_only_info{reason=\""] {
+            assert!(page.contains(line), "{line} is missing: {page}");
+        }
+        // As long as a file is open for writing the kernel's side cannot follow.
+        assert!(kernel_options(&dir).split(',').all(|word| word != "ro"));
+        drop(open);
+        open = File::open(dir.join("open")).unwrap();
+        becomes(&dir, "ro");
+        let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
+        assert_eq!(refused.code, Some(32), "{}", refused.output);
+        assert!(refused.output.contains("No space left on device"), "{}", refused.output);
+        assert_eq!(refused.output.lines().count(), 1, "{}", refused.output);
+        becomes(&dir, "ro");
+        promised.assert_kept(&dir, "before it is mended");
+
+        tmpfs("200m");
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+        promised.assert_kept(&dir, "mended");
+        becomes(&dir, "rw");
+        assert!(!kernel_options(&dir).split(',').any(|word| word == "ro"));
+        let said = run_ok(extol().arg("stat").arg(&dir));
+        assert!(said.starts_with(&format!("{}: read-write\n", dir.display())), "{said}");
+        assert!(metrics_of(&mount).contains("\nextol_stopped 0\n"));
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut open, &mut text).unwrap();
+        assert_eq!(text, "open all the while");
+        inside.sync_all().unwrap();
+        // What failed leaves no trace: neither in a listing nor in what the kernel has cached.
+        let listed = std::fs::read_dir(&dir).unwrap().count();
+        let known = ["lost+found", "open"].len() + promised.0.len();
+        assert!(listed == known || listed == known + 1, "{listed} names, {known} promised");
+        for n in 0..200 {
+            let name = format!("file-{n}");
+            let there = std::fs::read(dir.join(&name));
+            assert_eq!(there.is_ok(), dir.join(&name).exists(), "{name}");
+        }
+        synced(&dir.join("later"), &[9; 3_000_000]).unwrap();
+        let kept = Promised([("later".to_owned(), vec![9; 3_000_000])].into());
+        drop((open, inside));
+        mount.unmount();
+        e2fsck(&image).assert_clean("mended");
+        let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
+        promised.assert_kept(&dir, "mended and mounted again");
+        kept.assert_kept(&dir, "mended and mounted again");
+        mount.unmount();
+        unmount(&small);
+    }
+}
+
+/// The page of the counters of this mount.
+fn metrics_of(mount: &ExtolMount) -> String {
+    let log = mount.log();
+    let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let mut stream = std::net::TcpStream::connect(address.expect("an address")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut page).unwrap();
+    page
+}
+
+/// A recovery on a full disk says that it is full.
+#[test]
+fn a_replay_on_a_full_host_says_why() {
+    if !require(&[&NEEDS[..], &[Need::Kernel("tmpfs")]].concat()) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (small, dir) = (scratch.dir("small"), scratch.dir("mnt"));
+    run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&small));
+    let image = Image::sparse(small.join("a.img"), 64 << 20);
+    run_ok(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-J", "size=4"]).arg(&image.path));
+    let mut mount = ExtolMount::start(&image.path, &dir, &[]);
+    let mut promised = Promised::default();
+    assert!(promised.until_it_fails(&dir, 20, 100_000).is_none());
+    mount.kill9();
+    // Space that the image has is left to it; all other is taken.
+    let ballast = small.join("ballast");
+    let mut file = File::create(&ballast).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    drop(file);
+    for args in [&["replay"][..], &["mount"]] {
+        let mut command = extol();
+        command.args(args).arg(&image.path);
+        if args == ["mount"] {
+            command.arg(&dir);
+        }
+        let done = run(&mut command, Duration::from_secs(60));
+        assert!(done.code == Some(32) || done.success(), "{args:?}: {}", done.output);
+        if !done.success() {
+            assert!(done.output.contains("No space left on device"), "{args:?}: {}", done.output);
+        }
+        if args == ["mount"] && done.success() {
+            let _ = run(extol().arg("umount").arg(&dir), Duration::from_secs(60));
+        }
+    }
+    std::fs::remove_file(&ballast).unwrap();
+    run_ok(extol().arg("replay").arg(&image.path));
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
+    promised.assert_kept(&dir, "replayed");
+    mount.unmount();
+    e2fsck(&image).assert_clean("replayed");
+    unmount(&small);
+}
+
+/// The administrator aborts the connection: the daemon closes the volume, takes the dead mount off
+/// and says that it was not unmounted.
+#[test]
+fn an_aborted_connection_is_a_failure() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for sandbox in [true, false] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("mnt");
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
+        let mut command = extol();
+        command.args(["mount", "-f"]).args((!sandbox).then_some("--no-sandbox"));
+        command.arg(&image.path).arg(&dir);
+        let mount = ExtolMount::spawn(command, &dir).expect("a mount");
+        synced(&dir.join("file"), b"kept").unwrap();
+        let device = std::os::unix::fs::MetadataExt::dev(&std::fs::metadata(&dir).unwrap());
+        let minor = rustix::fs::minor(device);
+        std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1").unwrap();
+        let began = Instant::now();
+        while extol_testkit::mounted_type(&dir).is_some() {
+            assert!(began.elapsed() < Duration::from_secs(10), "a dead mount stays");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let log = dir.with_extension("log");
+        let ended = mount.end();
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        assert_eq!(ended, Some(32), "{log}");
+        assert!(log.contains("the connection to the kernel was aborted"), "{log}");
+        e2fsck(&image).assert_clean("aborted");
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
+        assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"kept");
+        mount.unmount();
     }
 }
 

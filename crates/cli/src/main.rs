@@ -37,6 +37,8 @@ mod exit_report;
 mod files;
 mod inspect;
 mod interrupt;
+#[cfg(test)]
+mod json_tests;
 mod limits;
 mod loop_device;
 mod maintenance;

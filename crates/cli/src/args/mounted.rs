@@ -23,10 +23,10 @@ use extol_cli_common::{Failure, Result, manual};
         The first line says whether the volume may be written, and why not. Then comes a summary \
         of one screen: space, options, log, commits, and how long durable requests (fsync, sync) \
         and commits took.\n\n\
-        With --all comes everything. First the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
-        commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit \
-        come those of extol alone); then the mechanisms of the journal, and how long the phases of a commit \
-        took; then every counter by name.\n\n\
+        With --all comes everything. First the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on \
+        a volume with fast commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons \
+        for a full commit come those of extol alone); then the mechanisms of the journal, and how \
+        long the phases of a commit took; then every counter by name.\n\n\
         Each bar stands for a power of two (nanoseconds, or requests); its height is the \
         logarithm of the count. With --json all of it is one object whose field names stay \
         as they are while its format_version does; times are nanoseconds."
@@ -75,7 +75,8 @@ impl StatArgs {
         "extol top --once /mnt"
     ),
     long_about = "Watch a mounted volume in the terminal.\n\n\
-        The first line says whether the volume may be written, and why not. Shown are the log (how full, how much is not yet checkpointed), inode tables still to be \
+        The first line says whether the volume may be written, and why not. Shown are the log \
+        (how full, how much is not yet checkpointed), inode tables still to be \
         zeroed, commits, durable requests and blocks checkpointed per second, latencies (of fsync \
         also for the last interval alone, to powers of two), group size, batching, checkpoints \
         and waits for log space.\n\n\
@@ -124,8 +125,9 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         was mounted read-only is recovered first, as by a mount, and stays read-only if that or \
         the device refuses. On a volume that an error has stopped (the host's disk was full, the \
         device failed) rw does what an unmount and a mount would, with the files that are open: \
-        what was acknowledged by fsync is there, what was only in memory is lost. Ordinary users can change the options of their own mounts, except for \
-        those of the kernel (ro, rw, nosuid, noatime ...)."
+        what was acknowledged by fsync is there, what was only in memory is lost. Ordinary users \
+        can change the options of their own mounts, except for those of the kernel \
+        (ro, rw, nosuid, noatime ...)."
 )]
 pub struct RemountArgs {
     /// Mount options, separated by commas.

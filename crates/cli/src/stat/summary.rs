@@ -36,7 +36,10 @@ pub fn render(shown: &Shown) -> String {
     row("space", space(stats));
     row("options", stats.mount_options.clone());
     row("requests", format!("{} over {transport}", counted(stats.operations, "operation")));
-    row("sandbox", sandbox.clone());
+    // Only what is missing: the rest is long.
+    if sandbox.contains("NO ") || sandbox == "off" {
+        row("sandbox", sandbox.clone());
+    }
     let j = &stats.journal;
     row("commits", commits(stats));
     if j.log_blocks > 0 {

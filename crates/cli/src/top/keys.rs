@@ -98,7 +98,7 @@ mod tests {
             (b"\x1b", &[Key::Quit]),
             (b"\x03", &[Key::Interrupt]),
             (b"xp +-", &[Key::Pause, Key::Pause, Key::Faster, Key::Slower]),
-            // Arrows, F5, Alt and a letter, a sequence without an end.
+            // Arrows, F5, Alt and a character, a sequence without an end.
             (b"\x1b[A\x1bOPp", &[Key::Pause]),
             (b"\x1b[15~+", &[Key::Faster]),
             (b"\x1bq", &[]),

@@ -103,7 +103,9 @@ pub(super) fn open_on(
         tracker,
     };
     let fs = parts.assemble(options);
-    let threads = begin(&fs, options, &mut replayed)?;
+    // A device that fails aborts the journal, and what comes next finds the volume read-only.
+    let threads = begin(&fs, options, &mut replayed)
+        .map_err(|e| fs.vol.journal.failure().map_or(e, OpenError))?;
     Ok((fs, threads, replayed))
 }
 

@@ -35,6 +35,10 @@ pub(crate) fn close(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<()> {
     threads.journal.take();
     let result = match (read_only, result) {
         (true, _) => Ok(()),
+        // A step that finds the volume read-only does so because an earlier one has failed.
+        (false, Err(FsError::ReadOnly)) => {
+            Err(fs.vol.journal.failure().map_or(FsError::ReadOnly, FsError::Io))
+        }
         (false, Err(e)) => Err(e),
         (false, Ok(lost)) => {
             let sb = fs.clean_superblock();
