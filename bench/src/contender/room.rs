@@ -35,8 +35,9 @@ impl VolumeSpec {
         }
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let Footprint { bytes, files } = needs;
+        let noun = if files == 1 { "file" } else { "files" };
         let problem = format!(
-            "{what} has {} MiB in {files} files at a time, and a volume of {} MiB has no room for \
+            "{what} has {} MiB in {files} {noun} at a time, and a volume of {} MiB has no room for \
              that",
             mib(bytes),
             mib(self.size)
