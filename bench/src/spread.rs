@@ -36,6 +36,20 @@ impl Spread {
     }
 }
 
+/// The mean of these values, and the half of the range around it in which the true one lies with
+/// about 95 % certainty (twice the standard error); `None` of fewer than two.
+#[must_use]
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    if values.len() < 2 {
+        return None;
+    }
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    Some((mean, 2.0 * (variance / count).sqrt()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +61,14 @@ mod tests {
         assert_eq!(s(&[4.0, 1.0]).unwrap().median, 2.5);
         assert_eq!(s(&[]), None);
         assert_eq!(s(&[f64::NAN, 1.0]).unwrap().max, 1.0);
+    }
+
+    #[test]
+    fn errors_of_means() {
+        assert_eq!(mean([1.0]), None);
+        assert_eq!(mean([3.0, 3.0, 3.0]), Some((3.0, 0.0)));
+        let (middle, error) = mean([1.0, 2.0, 3.0, 4.0]).unwrap();
+        assert!(middle == 2.5 && (error - 1.291).abs() < 0.001, "{error}");
     }
 
     /// A machine that gets slower from round to round does not change the ratio.

@@ -175,8 +175,13 @@ impl Conduct {
         let about = |e: String| BenchError(format!("{} on {}: {e}", load.name(), contender.name()));
         let failed = |e: std::io::Error| match e.kind() {
             std::io::ErrorKind::Interrupted => BenchError("interrupted".into()),
+            std::io::ErrorKind::StorageFull => about(format!(
+                "the volume of {} MiB is full: give a larger --volume, or fewer seconds",
+                self.volume.size >> 20
+            )),
             _ => about(e.to_string()),
         };
+        self.check_room(contender, load)?;
         let mut session =
             Session::start(contender, &self.place, &self.volume).map_err(|e| about(e.0))?;
         if load.prepare(&**session.target(), &self.limits).map_err(failed)? {
@@ -198,6 +203,17 @@ impl Conduct {
         let began = Instant::now();
         session.finish().map_err(|e| about(e.0))?;
         Ok(Run { outcome, cost, before, after, unmount: began.elapsed() })
+    }
+
+    /// Err if the load has no room on the volumes that are made for it.
+    ///
+    /// # Errors
+    /// That: one line with a size that is enough.
+    pub fn check_room(&self, contender: &Contender, load: &dyn Workload) -> Result<()> {
+        match contender {
+            Contender::Noop(_) | Contender::Dir(_) => Ok(()),
+            _ => self.volume.check_room(load.name(), load.footprint(&self.limits)),
+        }
     }
 
     /// All rounds: `[contender][round]`. `progress` is told before each run.

@@ -18,6 +18,7 @@
 mod dirty;
 mod medium;
 mod reading;
+mod room;
 mod session;
 mod stale;
 
@@ -117,7 +118,8 @@ pub struct VolumeSpec {
     pub features: Vec<String>,
     /// Leave inode tables to be zeroed later.
     pub lazy: bool,
-    /// The device was used before: what was never written does not read as zeros. (Library only.)
+    /// The device was used before: what was never written does not read as zeros. (Below a mount
+    /// only the inode tables.)
     pub stale: bool,
 }
 

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_block::{OpenOptions, SharedDevice};
+use extol_block::{BlockNr, OpenOptions, SharedDevice};
 use extol_devices::{CountingDevice, DeviceStats, MediumStats};
 use extol_jbd2::batching::BatchPolicy;
+use extol_ondisk::{Geometry, GroupDesc, GroupFlags, GroupNr, Superblock};
 
 use super::dirty::DirtyBound;
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, KernelFast, Reading, cpu_of, kernel_transactions, own_cpu};
+use super::stale::OLD;
 use super::{Contender, Place, VolumeSpec};
 use crate::noop;
 use crate::subject::{Mounted, SubjectKind};
@@ -116,7 +118,7 @@ impl Session {
         options: &str,
         prepare: &dyn Fn(&str) -> Result<Box<dyn Send>>,
     ) -> Result<Self> {
-        let node = place.outside(volume, &|device| make(device, volume))?;
+        let node = place.outside(volume, &|device| make_outside(device, volume))?;
         let prepared = prepare(&node.source)?;
         let device = open(Path::new(&node.source), &OpenOptions::read_write())?;
         Self::open_library(
@@ -149,7 +151,7 @@ impl Session {
         options: &str,
     ) -> Result<Self> {
         let extol = place.programs.mounts(kind)?.to_owned();
-        let source = place.outside(volume, &|device| make(device, volume))?;
+        let source = place.outside(volume, &|device| make_outside(device, volume))?;
         let dir = place.mount_point()?;
         Self::mount_again(kind, options, extol, source, dir)
     }
@@ -353,8 +355,38 @@ fn served_stats(outside: &Outside) -> Option<MediumStats> {
     })
 }
 
+/// Makes the volume on a device that other programs see, which [`Stale`](super::stale) cannot lie
+/// over: old bytes go into the inode tables that are left to be zeroed.
+fn make_outside(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
+    make(device, spec)?;
+    if spec.stale && spec.lazy {
+        age_inode_tables(device).map_err(|e| BenchError(format!("old inode tables: {e}")))?;
+    }
+    Ok(())
+}
+
+fn age_inode_tables(device: &SharedDevice) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut bytes = [0; 1024];
+    device.read_at(&mut bytes, 1024)?;
+    let geo = Geometry::new(&Superblock::decode(&bytes)?, Some(device.size()))?;
+    let old = vec![OLD; geo.inode_table_blocks as usize * geo.block_len()];
+    let mut bytes = vec![0; usize::from(geo.desc_size)];
+    for group in (0..geo.groups).map(GroupNr) {
+        let (block, offset) = geo.desc_block(group);
+        device.read_at(&mut bytes, block.offset(geo.block_size) + offset as u64)?;
+        let desc = GroupDesc::decode(&bytes, &geo, group)?;
+        if desc.flags.contains(GroupFlags::INODE_UNINIT)
+            && !desc.flags.contains(GroupFlags::INODE_ZEROED)
+        {
+            device.write_at(&old, BlockNr(desc.inode_table).offset(geo.block_size))?;
+        }
+    }
+    device.flush()?;
+    Ok(())
+}
+
 /// Makes the volume.
-fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
+pub(super) fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
     let mut options = MkfsOptions {
         size: Some(spec.size),
         features: spec.features.clone(),

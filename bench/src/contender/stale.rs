@@ -14,7 +14,7 @@ use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, SharedDevice};
 use parking_lot::Mutex;
 
 const PAGE: u64 = 4096;
-const OLD: u8 = 0xA5;
+pub(super) const OLD: u8 = 0xA5;
 
 /// The device.
 #[derive(Debug)]

@@ -34,8 +34,10 @@ pub struct AsyncCheckpoint {
     /// Threads.
     #[arg(long, default_value_t = 32, value_parser = positive::<u32>)]
     pub threads: u32,
-    /// Files per thread and loop: what follows a loop (modes 2 to 6) is done that often.
-    #[arg(long, default_value_t = 500, value_parser = positive::<u64>)]
+    /// Files per thread and loop: what follows a loop (modes 2 to 6) is done that often. With more
+    /// than 250 of 32 threads, writeback begins in the middle of a loop, and what it has written
+    /// costs no fsync: then its moment, which is chance, decides about modes 3 to 6.
+    #[arg(long, default_value_t = 200, value_parser = positive::<u64>)]
     pub files: u64,
     /// async_checkpoint=PERCENT [default: that of the option].
     #[arg(long, value_name = "PERCENT")]
@@ -50,9 +52,13 @@ pub struct AsyncCheckpoint {
     /// overwritten).
     #[arg(long, default_value = "nvme", value_parser = Medium::parse)]
     pub medium: Medium,
-    /// Seconds per run.
+    /// Seconds per run; the loop that is under way then is cut short.
     #[arg(long, default_value = "3", value_parser = seconds)]
     pub seconds: Duration,
+    /// Whole loops per run, however long they take, instead of seconds. What a loop costs changes
+    /// while it runs, so parts of loops are hard to compare.
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = positive::<u32>)]
+    pub loops: Option<u32>,
     /// Rounds; medium, log and time are those above.
     #[arg(skip)]
     pub conduct: Conduct,
@@ -112,7 +118,7 @@ impl Benchmark for AsyncCheckpoint {
         self.conduct = conduct;
         self.conduct.place.medium = self.medium.clone();
         self.conduct.volume.journal_mib = Some(self.log);
-        self.conduct.limits.time = Some(self.seconds);
+        self.conduct.limits.time = self.loops.is_none().then_some(self.seconds);
         Ok(())
     }
 
@@ -221,6 +227,7 @@ impl AsyncCheckpoint {
             per_dir: 256,
             sync,
             keep: true,
+            loops: self.loops.unwrap_or(1),
             ..FsMark::default()
         }
     }
@@ -236,7 +243,8 @@ impl AsyncCheckpoint {
         let number = mode.number();
         let seed = PUBLISHED[usize::from(number)];
         let wanted = if number == 3 { MODE_3_GAIN } else { 1.0 - NOISE };
-        let quotient = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+        let quotient =
+            |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b).filter(|q| q.is_finite());
         let starts = quotient(on.start_us, off.start_us);
         let transactions = quotient(on.transactions, off.transactions);
         let median = ratio.map(|r| r.median);

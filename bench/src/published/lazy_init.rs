@@ -14,9 +14,10 @@ use extol_block::{FileDevice, OpenOptions};
 use serde_json::json;
 
 use super::NOISE;
-use crate::contender::{Contender, Medium, Place, Session};
+use super::fsync_batching::Backend;
+use crate::contender::{Medium, Place, Session};
 use crate::report::{Cell, Chart, Goal, Report, Table};
-use crate::spread::Spread;
+use crate::spread::{Spread, mean};
 use crate::versus::{Benchmark, Conduct, Run, Step};
 use crate::workload::{PostMark, Workload as _};
 use crate::{BenchError, Result};
@@ -30,6 +31,9 @@ pub struct LazyInit {
     /// Part of the published 50000 files and 50000 transactions.
     #[arg(long, default_value = "0.1", value_parser = scale)]
     pub scale: f64,
+    /// Where Extol runs.
+    #[arg(long = "target", value_name = "TARGET", default_value = "library")]
+    pub backend: Backend,
     /// Leave mkfs of 1 TiB out.
     #[arg(long)]
     pub no_mkfs: bool,
@@ -88,6 +92,13 @@ impl Column {
         self.runs.iter().filter_map(|r| r.outcome.figure(name)).collect()
     }
 
+    /// The mean of the changes, and the half of the range in which it lies with 95 % certainty.
+    fn mean_change(&self, base: &Self) -> Option<(f64, f64)> {
+        let name = "Total_duration";
+        let (ours, theirs) = (self.figures(name), base.figures(name));
+        mean(ours.iter().zip(&theirs).map(|(a, b)| a / b - 1.0))
+    }
+
     fn median(&self, name: &str) -> Option<f64> {
         Spread::of(self.figures(name)).map(|s| s.median)
     }
@@ -135,7 +146,13 @@ impl Benchmark for LazyInit {
             u64::from(self.conduct.rounds) * columns.len() as u64 + u64::from(!self.no_mkfs);
         let mut done = 0;
         for round in 0..self.conduct.rounds {
-            for (n, column) in columns.iter_mut().enumerate() {
+            // None is always the first, or always follows the same one.
+            let mut order: Vec<usize> = (0..=last).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for n in order {
+                let column = &mut columns[n];
                 progress(&Step {
                     done,
                     total,
@@ -149,11 +166,7 @@ impl Benchmark for LazyInit {
                 let ready = |session: &Session| {
                     if works { self.wait_for_the_first(session) } else { Ok(()) }
                 };
-                column.runs.push(conduct.run_when(
-                    &Contender::Library(options.into()),
-                    &load,
-                    &ready,
-                )?);
+                column.runs.push(conduct.run_when(&self.backend.with(options), &load, &ready)?);
                 done += 1;
             }
         }
@@ -209,6 +222,8 @@ impl LazyInit {
                 "cost %",
                 "min",
                 "max",
+                "mean %",
+                "±",
                 "transactions/s",
                 "change %",
             ],
@@ -218,6 +233,7 @@ impl LazyInit {
             let seed = COLUMNS.iter().find(|c| Some(c.0) == column.multiplier);
             let seed_total = seed.map(|s| PUBLISHED[0].1[s.1]);
             let cost = column.change(base, "Total_duration");
+            let mean = column.mean_change(base).filter(|_| column.name != base.name);
             let missed = column.multiplier == Some(10) && cost.is_some_and(|c| c.median > COST);
             summary.row(vec![
                 column.name.as_str().into(),
@@ -230,12 +246,18 @@ impl LazyInit {
                 percent(cost.map(|c| c.median)).missed_if(missed),
                 percent(cost.map(|c| c.min)),
                 percent(cost.map(|c| c.max)),
+                percent(mean.map(|m| m.0)),
+                percent(mean.map(|m| m.1)),
                 Cell::number(column.median("Transactions/s"), 1),
                 percent(column.change(base, "Transactions/s").map(|c| c.median)),
             ]);
             if let Some(cost) = cost.filter(|_| column.multiplier == Some(10)) {
                 let what = "N = 10: cost as a part of the total duration (published: 0.0185)";
                 report.goals.push(Goal::at_most(what, cost.median, COST));
+                if let Some((_, error)) = mean {
+                    let what = "N = 10: error of the mean cost; with more --rounds it is smaller";
+                    report.goals.push(Goal::at_most(what, error, COST));
+                }
             }
             if let Some(cost) = cost.filter(|_| column.name == "nothing to do") {
                 let what = "nothing to do: cost as a part of the total duration";
@@ -255,6 +277,7 @@ impl LazyInit {
                 "name": c.name,
                 "groups_zeroed": c.zeroed(),
                 "cost": c.change(base, "Total_duration"),
+                "mean_cost": c.mean_change(base),
                 "figures": PUBLISHED.iter().map(|(name, _)| (*name, Spread::of(c.figures(name)))).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         });

@@ -124,7 +124,7 @@ fn checkpoint_merge() {
         "{run}"
     );
     assert!(report.results["concurrent"]["merge"]["transactions"].as_u64().unwrap() >= 1);
-    assert_eq!(report.goals.len(), 3);
+    assert_eq!(report.goals.len(), 4);
 }
 
 #[test]

@@ -209,6 +209,14 @@ impl Benchmark for Speed {
                 parts.push((word(part), *part, medium, comparisons));
             }
         }
+        for (_, _, medium, comparisons) in &parts {
+            for comparison in comparisons {
+                for participant in &comparison.participants {
+                    let conduct = self.conduct_of(medium, comparison, participant);
+                    conduct.check_room(&participant.entry.contender, &*participant.load)?;
+                }
+            }
+        }
         let runs = |comparisons: &Vec<Comparison>| {
             comparisons.iter().map(|c| c.participants.len() as u64).sum::<u64>()
         };
@@ -245,6 +253,20 @@ impl Speed {
     }
 
     /// All rounds of a comparison.
+    fn conduct_of(
+        &self,
+        medium: &Medium,
+        comparison: &Comparison,
+        participant: &Participant,
+    ) -> Conduct {
+        let mut conduct = self.conduct.on(medium);
+        conduct.volume.features.extend(participant.entry.features.iter().cloned());
+        if comparison.untimed {
+            conduct.limits.time = None;
+        }
+        conduct
+    }
+
     fn turns(
         &self,
         medium: &Medium,
@@ -270,12 +292,7 @@ impl Speed {
                 if away[n] {
                     continue;
                 }
-                let mut conduct = self.conduct.clone();
-                conduct.place.medium = medium.clone();
-                conduct.volume.features.extend(participant.entry.features.iter().cloned());
-                if comparison.untimed {
-                    conduct.limits.time = None;
-                }
+                let conduct = self.conduct_of(medium, comparison, participant);
                 match conduct.run(&participant.entry.contender, &*participant.load) {
                     Ok(run) => runs[n].push(run),
                     Err(BenchError(why))

@@ -37,7 +37,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::loadfile::{LoadFile, Player};
 use super::options::positive;
 use super::outcome::{Figure, Op, Outcome, Timings};
-use super::{Cancel, Limits, Watch, Workload, cancelled, on_threads};
+use super::{Cancel, Footprint, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
@@ -127,6 +127,10 @@ impl Workload for Dbench {
             }
             None => format!("dbench-like, {} clients, seed {}", self.clients, self.seed),
         }
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        Footprint::default()
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

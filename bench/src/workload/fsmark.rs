@@ -25,7 +25,7 @@ use clap::Args;
 
 use super::options::{block, positive};
 use super::outcome::{Op, Outcome, Timings};
-use super::{Limits, Watch, Workload, cancelled, on_threads};
+use super::{Footprint, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::Target;
 
 /// How files are made durable (`-S`).
@@ -133,6 +133,14 @@ impl Workload for FsMark {
             s += " -k";
         }
         s
+    }
+
+    fn footprint(&self, limits: &Limits) -> Footprint {
+        if limits.time.is_some() {
+            return Footprint::default();
+        }
+        let files = u64::from(self.threads) * u64::from(self.loops);
+        Footprint::of(files.saturating_mul(self.files), self.size)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 
 use super::options::{block, millis, positive};
 use super::outcome::{Figure, Op, Outcome, Timings};
-use super::{Limits, Watch, Workload, cancelled};
+use super::{Footprint, Limits, Watch, Workload, cancelled};
 use crate::target::Target;
 
 /// A part of the load.
@@ -77,6 +77,13 @@ impl Workload for FsyncLatency {
         };
         let fresh = if self.fresh { " of new files" } else { "" };
         format!("write {} bytes + {call}{pause}, {parts}{fresh}", self.block)
+    }
+
+    fn footprint(&self, limits: &Limits) -> Footprint {
+        let files = if self.fresh && limits.time.is_none() { self.calls } else { 1 };
+        let synced = Footprint::of(files, self.size.max(self.block as u64));
+        let writer = if self.only == Some(Part::Alone) { 0 } else { self.writer_size };
+        Footprint { bytes: synced.bytes.saturating_add(writer), files: files + 1 }
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::options::{block, positive};
 use super::outcome::{Op, Outcome, Timings};
-use super::{Limits, Watch, Workload, cancelled, on_threads};
+use super::{Footprint, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
@@ -48,6 +48,14 @@ impl Workload for Logs {
             "{} threads with {} logs each, {} bytes at a time{how}",
             self.threads, self.files, self.size
         )
+    }
+
+    fn footprint(&self, limits: &Limits) -> Footprint {
+        if limits.time.is_some() {
+            return Footprint::default();
+        }
+        let logs = u64::from(self.threads) * u64::from(self.files);
+        Footprint::of(logs, (self.size as u64).saturating_mul(self.appends))
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

@@ -29,7 +29,7 @@ use clap::Args;
 use super::options::positive;
 use super::outcome::{Op, Outcome};
 use super::phases::{LEAST, Part, Phases};
-use super::{Limits, Workload};
+use super::{Footprint, Limits, Workload};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
@@ -61,6 +61,13 @@ impl Workload for Metadata {
     fn settings(&self) -> String {
         let dirs = if self.shared { "one directory" } else { "a directory each" };
         format!("metadata, {} threads, {} files each, {dirs}", self.threads, self.files)
+    }
+
+    fn footprint(&self, limits: &Limits) -> Footprint {
+        if limits.time.is_some() {
+            return Footprint::default();
+        }
+        Footprint::of(self.files.saturating_mul(self.threads.into()), 0)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

@@ -72,6 +72,10 @@ pub trait Workload: Send + Sync {
     /// Its parameters, as the tool it comes from would be called.
     fn settings(&self) -> String;
 
+    /// What it has on the volume at a time, as far as that is known before it runs: what a load
+    /// does until its time is over is not.
+    fn footprint(&self, limits: &Limits) -> Footprint;
+
     /// What has to be there before it is measured, on an empty directory. True if the caches are to
     /// be empty then.
     ///
@@ -105,6 +109,24 @@ pub trait Workload: Send + Sync {
     ) -> io::Result<Outcome> {
         let _ = (target, limits);
         Ok(so_far)
+    }
+}
+
+/// What files take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// Bytes of their blocks.
+    pub bytes: u64,
+    /// How many there are.
+    pub files: u64,
+}
+
+impl Footprint {
+    /// So many files of so many bytes each.
+    #[must_use]
+    pub fn of(files: u64, size: u64) -> Self {
+        const BLOCK: u64 = 4096;
+        Self { bytes: files.saturating_mul(size.div_ceil(BLOCK).saturating_mul(BLOCK)), files }
     }
 }
 

@@ -16,7 +16,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::options::{block, low_high, positive};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::pool::pieces;
-use super::{Limits, Watch, Workload, cancelled};
+use super::{Footprint, Limits, Watch, Workload, cancelled};
 use crate::target::Target;
 
 /// Parameters.
@@ -123,6 +123,11 @@ impl Workload for PostMark {
             self.subdirectories,
             self.seed
         )
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        // (Sizes are evenly distributed.)
+        Footprint::of(self.number, self.size.0.midpoint(self.size.1))
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

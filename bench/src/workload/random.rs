@@ -19,7 +19,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::options::{block, bytes, positive, word};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::seq::{PAGE, job_file};
-use super::{Limits, Watch, Workload, cancelled, on_threads};
+use super::{Footprint, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::Target;
 
 /// What is done at the random places.
@@ -106,6 +106,10 @@ impl Workload for Rand {
             self.depth,
             u8::from(self.direct)
         )
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        Footprint::of(self.jobs.into(), self.size)
     }
 
     fn prepare(&self, target: &dyn Target, limits: &Limits) -> io::Result<bool> {

@@ -20,7 +20,7 @@ use extol_block::AlignedBuf;
 use super::options::{block, bytes, positive};
 use super::outcome::{Op, Outcome};
 use super::phases::Phases;
-use super::{Limits, Phase, Workload};
+use super::{Footprint, Limits, Phase, Workload};
 use crate::target::Target;
 
 /// Parameters.
@@ -100,6 +100,10 @@ impl Workload for Seq {
     fn settings(&self) -> String {
         let direct = u8::from(self.direct);
         format!("seq, size={} bs={} numjobs={} direct={direct}", self.size, self.block, self.jobs)
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        Footprint::of(self.jobs.into(), self.size)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

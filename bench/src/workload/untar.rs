@@ -22,7 +22,7 @@ use super::options::positive;
 use super::outcome::{Op, Outcome};
 use super::phases::{LEAST, Part, Phases};
 use super::pool::pieces;
-use super::{Limits, Workload, metadata::remove_tree};
+use super::{Footprint, Limits, Workload, metadata::remove_tree};
 use crate::target::Target;
 
 /// Parameters.
@@ -112,6 +112,11 @@ impl Workload for Untar {
             s += ", then rm -rf";
         }
         s
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        // Half of the files have less than a block and a half, the mean is nine.
+        Footprint::of(self.files.saturating_mul(self.threads.into()), 9 * 4096)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

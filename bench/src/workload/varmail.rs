@@ -22,7 +22,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::options::positive;
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::pool::{Pool, pieces};
-use super::{Limits, Watch, Workload, cancelled, on_threads};
+use super::{Footprint, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
 
 /// Parameters.
@@ -61,6 +61,10 @@ impl Workload for VarMail {
             "varmail nthreads={} nfiles={} meanfilesize={} meanappendsize={} iosize={}",
             self.threads, self.files, self.mean_size, self.append_size, self.io_size
         )
+    }
+
+    fn footprint(&self, _: &Limits) -> Footprint {
+        Footprint::of(self.files * 8 / 10, self.mean_size)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
