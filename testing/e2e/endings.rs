@@ -142,7 +142,7 @@ fn top_ends_with_its_terminal() {
         let note = scratch.join("ended");
         let line = format!(
             "stty rows 24 cols 80; {ignores}{} top --interval 0.1 {} ; echo $? >{}",
-            text(extol_path().as_ref()),
+            text(extol_path()),
             text(mount.path()),
             text(&note)
         );
@@ -318,7 +318,7 @@ fn signals_twice_and_ignored() {
     assert!(status.signal() == Some(2) || status.code() == Some(0), "{status:?}");
     let line = format!(
         "trap '' HUP; exec {} stat --watch 0.1 {} >/dev/null",
-        text(extol_path().as_ref()),
+        text(extol_path()),
         text(mount.path())
     );
     let mut child = tool("sh").args(["-c", &line]).spawn().expect("sh");
