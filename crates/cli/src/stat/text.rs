@@ -129,10 +129,11 @@ pub(super) fn lazy_init(l: &LazyInitStats) -> String {
     }
 }
 
-/// The rows of the table of durations and sizes: name, values, how one is shown.
-pub(super) fn distribution_rows(
-    stats: &Stats,
-) -> [(&'static str, &Distribution, fn(u64) -> String); 9] {
+/// A row of the table of durations and sizes: name, values, how one is shown.
+pub(super) type Row<'s> = (&'static str, &'s Distribution, fn(u64) -> String);
+
+/// The rows of the table of durations and sizes.
+pub(super) fn distribution_rows(stats: &Stats) -> [Row<'_>; 9] {
     let d = &stats.journal.distributions;
     [
         ("durable request", &d.sync_wait_ns, time),
