@@ -38,8 +38,12 @@ pub(super) fn groups(header: &Header, descriptors: &[GroupDesc]) -> String {
         let table = first + u64::from(has_super);
         let count = u64::from(geo.group_desc_blocks(group));
         let end = (table + count).saturating_sub(1);
+        // The one descriptor block of a meta group is no range.
+        let meta = geo.incompat.contains(Incompat::META_BG)
+            && group.0 / geo.descs_per_block() >= geo.first_meta_bg;
+        let blocks = if meta { table.to_string() } else { format!("{table}-{end}") };
         let at = place(has_super, first.to_string());
-        let descriptors = place(count > 0, format!("{table}-{end}"));
+        let descriptors = place(count > 0, blocks);
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
