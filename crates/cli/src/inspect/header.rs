@@ -35,11 +35,17 @@ pub(super) fn groups(header: &Header, descriptors: &[GroupDesc]) -> String {
         let first = geo.group_first_block(group).0;
         let place = |there: bool, at: String| if there { at } else { "-1".to_owned() };
         let has_super = geo.has_super(group);
-        let table = first + u64::from(has_super);
+        // With clusters, blocks of 1 KiB begin with 0; the superblock is in block 1 all the same.
+        let start = if first == 0 && geo.block_len() == 1024 { 1 } else { first };
+        let table = start + u64::from(has_super);
         let count = u64::from(geo.group_desc_blocks(group));
         let end = (table + count).saturating_sub(1);
-        let at = place(has_super, first.to_string());
-        let descriptors = place(count > 0, format!("{table}-{end}"));
+        // The one descriptor block of a meta group is no range.
+        let meta = geo.incompat.contains(Incompat::META_BG)
+            && group.0 / geo.descs_per_block() >= geo.first_meta_bg;
+        let blocks = if meta { table.to_string() } else { format!("{table}-{end}") };
+        let at = place(has_super, start.to_string());
+        let descriptors = place(count > 0, blocks);
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
