@@ -57,7 +57,8 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
-use crate::{mount_table, sandbox, umount};
+use crate::umount::{self, How};
+use crate::{mount_table, sandbox};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
@@ -285,8 +286,8 @@ fn confine() -> Result<()> {
 
 fn unmount(dir: &Path, id: u64, mode: UnmountMode, mut answer: &UnixStream) {
     let done = match mode {
-        UnmountMode::Normal => umount::for_daemon(dir, id, false),
-        UnmountMode::Lazy => umount::for_daemon(dir, id, true),
+        UnmountMode::Normal => umount::for_daemon(dir, id, How::Normal),
+        UnmountMode::Lazy => umount::for_daemon(dir, id, How::Lazy),
         UnmountMode::Abort if mount_table::is_top(dir, id) => {
             extol_fuse::undo(dir);
             Ok(())
