@@ -14,6 +14,8 @@ use std::process::{Command, Output, Stdio};
 
 use extol_cli_common::{Failure, Result};
 
+use crate::options::LoopPart;
+
 /// A loop device that lives as long as it is open.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -22,14 +24,20 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches an image. `None` if `image` is a block device already.
-    pub fn attach(image: &Path, read_only: bool) -> Result<Option<Self>> {
+    /// Attaches an image, or a part of it. `None` if all of a block device is wanted, which needs
+    /// no other.
+    pub fn attach(image: &Path, part: LoopPart, read_only: bool) -> Result<Option<Self>> {
         let fail = |error| Failure::about(image.display(), error);
-        if !std::fs::metadata(image).map_err(fail)?.is_file() {
+        let is_file = std::fs::metadata(image).map_err(fail)?.is_file();
+        if !is_file && part == LoopPart::default() {
             return Ok(None);
         }
         let mut losetup = losetup();
         losetup.args(["--find", "--show", "--nooverlap"]).args(read_only.then_some("--read-only"));
+        losetup.arg("--offset").arg(part.offset.to_string());
+        if let Some(limit) = part.limit {
+            losetup.arg("--sizelimit").arg(limit.to_string());
+        }
         let said = run(losetup.arg("--").arg(image), image)?;
         let path = PathBuf::from(OsStr::from_bytes(said.stdout.trim_ascii()));
         let open = File::open(&path);

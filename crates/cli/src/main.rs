@@ -77,6 +77,9 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[OsString]) -> Result<()> {
+    if mount_helper::unmounts(words) {
+        return umount::run(&mount_helper::parse_unmount(words)?);
+    }
     if mount_helper::applies(words) {
         return mount::run(mount_helper::parse(words)?);
     }

@@ -58,7 +58,8 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
-use crate::{mount_table, remount, sandbox, umount};
+use crate::umount::{self, How};
+use crate::{mount_table, remount, sandbox};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
@@ -289,8 +290,8 @@ fn confine() -> Result<()> {
 
 fn carry_out(dir: &Path, id: u64, mode: Order, mut answer: &UnixStream) {
     let done = match mode {
-        Order::Normal => umount::for_daemon(dir, id, false),
-        Order::Lazy => umount::for_daemon(dir, id, true),
+        Order::Normal => umount::for_daemon(dir, id, How::Normal),
+        Order::Lazy => umount::for_daemon(dir, id, How::Lazy),
         Order::Abort if mount_table::is_top(dir, id) => {
             extol_fuse::undo(dir);
             Ok(())

@@ -15,10 +15,14 @@ use std::path::Path;
 
 use extol_cli_common::{Failure, Result};
 
+use crate::args::UmountArgs;
 use crate::mount::Request;
 
 /// Program names of a mount helper.
 const NAMES: [&str; 3] = ["mount.extol", "mount.fuse.extol", "mount.fuseblk.extol"];
+
+/// Program names of an unmount helper.
+const UNMOUNT_NAMES: [&str; 3] = ["umount.extol", "umount.fuse.extol", "umount.fuseblk.extol"];
 
 /// True for the command line of a mount helper.
 pub fn applies(words: &[OsString]) -> bool {
@@ -31,8 +35,45 @@ pub fn applies(words: &[OsString]) -> bool {
 }
 
 fn is_named_helper(words: &[OsString]) -> bool {
-    let name = words.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default();
-    NAMES.iter().any(|helper| name == *helper)
+    NAMES.iter().any(|helper| program(words) == *helper)
+}
+
+fn program(words: &[OsString]) -> &OsStr {
+    words.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default()
+}
+
+/// True if umount(8) calls: `umount.extol DIR [-flnrv] [-N namespace] [-t type]`.
+pub fn unmounts(words: &[OsString]) -> bool {
+    UNMOUNT_NAMES.iter().any(|helper| program(words) == *helper)
+}
+
+/// Parses the command line of an unmount helper.
+pub fn parse_unmount(words: &[OsString]) -> Result<UmountArgs> {
+    let mut args = UmountArgs::default();
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        let Some(flags) = word.as_bytes().strip_prefix(b"-") else {
+            args.dirs.push(word.into());
+            continue;
+        };
+        for flag in flags {
+            match flag {
+                b'f' => args.force = true,
+                b'l' => args.lazy = true,
+                b'v' => args.verbose = true,
+                b'n' | b'r' => {}
+                b't' => drop(rest.next()),
+                b'N' => return Err(Failure::usage("mount namespaces (-N) are not supported")),
+                other => {
+                    return Err(Failure::usage(format_args!("unknown option -{}", *other as char)));
+                }
+            }
+        }
+    }
+    match args.dirs.len() {
+        1 => Ok(args),
+        _ => Err(Failure::usage("an unmount helper is called as: umount.extol DIR [-flnrv]")),
+    }
 }
 
 /// Parses the command line of a mount helper.
@@ -57,7 +98,10 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     };
     request.source = source.into();
     request.dir = dir.into();
-    if !is_named_helper(words) {
+    if is_named_helper(words) {
+        let fstab = std::fs::read("/etc/fstab").unwrap_or_default();
+        request.options.extend(fstab_words(&fstab, &request.dir));
+    } else {
         request.options.iter_mut().for_each(remove_fuse3_suffix);
     }
     Ok(request)
@@ -105,6 +149,20 @@ fn parse_flags<'w>(
     Ok(())
 }
 
+/// The options `x-extol.…` of a directory's line in fstab, which mount(8) keeps to itself.
+fn fstab_words(fstab: &[u8], dir: &Path) -> Vec<OsString> {
+    let of_line = |line: &[u8]| {
+        let fields: Vec<_> = extol_proc::words(line).map(extol_proc::unescape).collect();
+        let [source, place, kind, options, ..] = &fields[..] else { return None };
+        let is_its = Path::new(place) == dir && kind.as_bytes().ends_with(b"extol");
+        let is_line = !source.as_bytes().starts_with(b"#") && is_its;
+        is_line.then(|| options.clone())
+    };
+    let list = fstab.split(|byte| *byte == b'\n').find_map(of_line).unwrap_or_default();
+    let words = crate::options::words(&list).into_iter();
+    words.filter(|word| word.as_bytes().starts_with(b"x-extol.")).collect()
+}
+
 /// Removes the words that `mount.fuse3` appends to a list.
 fn remove_fuse3_suffix(list: &mut OsString) {
     for word in [&b"suid"[..], b"dev"] {
@@ -133,6 +191,27 @@ mod tests {
         assert!(!applies(&words("extol mount /dev/sdb1 /mnt")));
         assert!(!applies(&words("extol --help")));
         assert!(!applies(&words("extol ls /img")));
+    }
+
+    #[test]
+    fn parses_what_umount_passes() {
+        assert!(unmounts(&words("/sbin/umount.fuse.extol /mnt")) && !unmounts(&words("extol x")));
+        let args = parse_unmount(&words("umount.extol /mnt -fv -t fuse.extol")).unwrap();
+        assert!(args.force && args.verbose && !args.lazy && args.dirs == [Path::new("/mnt")]);
+        for line in ["umount.extol", "umount.extol a b", "umount.extol a -x", "umount.extol a -N 1"]
+        {
+            assert_eq!(parse_unmount(&words(line)).unwrap_err().code, Failure::USAGE, "{line}");
+        }
+    }
+
+    #[test]
+    fn options_of_its_own_are_read_from_fstab() {
+        let fstab = b"# /dev/a /mnt fuse.extol x-extol.no\n/dev/\xff /m fuse.extol x-extol.no\n\
+            /dev/b\t/m\\040t  fuse.extol  defaults,x-extol.metrics=:9184,x-systemd.a 0 0\n\
+            /dev/c /ext4 ext4 x-extol.metrics=:1 0 0\n";
+        let words = |dir: &str| fstab_words(fstab, Path::new(dir));
+        assert_eq!(words("/m t"), ["x-extol.metrics=:9184"]);
+        assert!(words("/ext4").is_empty() && words("/mnt").is_empty());
     }
 
     #[test]

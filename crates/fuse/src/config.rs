@@ -66,8 +66,13 @@ pub struct MountConfig {
     pub read_only: bool,
     /// Let other users in than the mounting one. Permissions are checked all the same.
     pub allow_other: bool,
-    /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
+    /// Of the other users let root alone in (with `allow_other`).
+    pub allow_root: bool,
+    /// The kernel checks permissions (owner, mode, ACLs). Without it a user that is let in may do
+    /// everything.
     pub default_permissions: bool,
+    /// What is shown instead of owners and modes.
+    pub shown: Shown,
     /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then tells user and
     /// group of the caller only where something is created.
     pub allow_idmap: bool,
@@ -120,6 +125,8 @@ impl Default for MountConfig {
             block: None,
             read_only: false,
             allow_other: false,
+            allow_root: false,
+            shown: Shown::default(),
             default_permissions: true,
             allow_idmap: false,
             posix_acl: true,
@@ -134,15 +141,107 @@ impl Default for MountConfig {
     }
 }
 
+/// Owner, group and permissions that a mount shows for all files (`uid=`, `gid=`, `umask=`). The
+/// volume keeps its own, and new files belong to the user that makes them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Shown {
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// All permissions but these.
+    pub umask: Option<u32>,
+}
+
+impl Shown {
+    /// Something is shown otherwise than it is.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// The permission bits to show.
+    pub(crate) fn perm(self, perm: u16) -> u32 {
+        self.umask.map_or(u32::from(perm & 0o7777), |umask| 0o777 & !umask)
+    }
+
+    /// Takes `uid=`, `gid=` or `umask=`. `None`: it is another option; an error: a bad value.
+    fn accept(&mut self, option: &str) -> Option<Result<(), ()>> {
+        let (name, value) = option.split_once('=')?;
+        let decimal = || value.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        let octal = || u32::from_str_radix(value, 8).ok().filter(|umask| *umask <= 0o777);
+        let (field, number) = match name {
+            "uid" => (&mut self.uid, decimal()),
+            "gid" => (&mut self.gid, decimal()),
+            "umask" => (&mut self.umask, octal()),
+            _ => return None,
+        };
+        *field = number;
+        Some(number.map(drop).ok_or(()))
+    }
+}
+
 impl MountConfig {
+    /// The words that [`accept`](Self::accept) takes, but for those of the flags; those with a
+    /// value end in `=`.
+    pub const WORDS: [&str; 46] = [
+        "ro",
+        "rw",
+        "allow_other",
+        "noallow_other",
+        "allow_root",
+        "allow_idmap",
+        "noallow_idmap",
+        "default_permissions",
+        "writeback_cache",
+        "nowriteback_cache",
+        "io_uring",
+        "noio_uring",
+        "acl",
+        "noacl",
+        "user",
+        "users",
+        "owner",
+        "group",
+        "defaults",
+        "auto",
+        "noauto",
+        "nouser",
+        "nousers",
+        "noowner",
+        "nogroup",
+        "_netdev",
+        "nofail",
+        "silent",
+        "loud",
+        "mand",
+        "nomand",
+        "suid",
+        "allow_suid",
+        "dev",
+        "allow_dev",
+        "exec",
+        "atime",
+        "diratime",
+        "async",
+        "fsname=",
+        "subtype=",
+        "max_threads=",
+        "uid=",
+        "gid=",
+        "umask=",
+        "user=",
+    ];
+
     /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if this
     /// crate has no such option.
     pub fn accept(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            "allow_other" => self.allow_other = true,
-            "noallow_other" => self.allow_other = false,
+            "allow_other" => (self.allow_other, self.allow_root) = (true, false),
+            "noallow_other" => (self.allow_other, self.allow_root) = (false, false),
+            "allow_root" => (self.allow_other, self.allow_root) = (true, true),
             "allow_idmap" => self.allow_idmap = true,
             "noallow_idmap" => self.allow_idmap = false,
             "default_permissions" => self.default_permissions = true,
@@ -155,13 +254,17 @@ impl MountConfig {
             // As mount(8) has it; what follows in the list may take it off again.
             "user" | "users" => self.flags |= SAFE | MountFlags::NOEXEC,
             "owner" | "group" => self.flags |= SAFE,
-            "defaults" | "auto" | "noauto" | "nouser" | "_netdev" | "nofail" | "silent"
-            | "loud" | "nomand" => {}
+            "defaults" | "auto" | "noauto" | "nouser" | "nousers" | "noowner" | "nogroup"
+            | "_netdev" | "nofail" | "silent" | "loud" | "mand" | "nomand" => {}
             _ => {
                 if let Some(source) = option.strip_prefix("fsname=") {
                     self.source = source.into();
-                } else if let Some(subtype) = option.strip_prefix("subtype=") {
-                    self.subtype = subtype.into();
+                } else if option.starts_with("subtype=") {
+                    // The type says which program serves the mount, and stays true.
+                } else if option.starts_with("user=") {
+                    self.flags |= SAFE | MountFlags::NOEXEC;
+                } else if let Some(taken) = self.shown.accept(option) {
+                    return taken.is_ok();
                 } else if let Some(threads) =
                     option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
                 {
@@ -198,6 +301,19 @@ impl MountConfig {
         };
         self.flags.set(flag, on);
         true
+    }
+
+    /// The flags that are set and that fusermount3 can set. Those of access times are the file
+    /// system's own business on a FUSE mount.
+    pub(crate) fn helper_flags(&self) -> impl Iterator<Item = &'static str> {
+        let known = ["nosuid", "nodev", "noexec", "noatime", "sync", "dirsync"];
+        self.flag_options().filter(move |name| known.contains(name))
+    }
+
+    /// The flags that the kernel acts on, that were asked for, and that fusermount3 cannot set.
+    #[must_use]
+    pub fn flags_without_helper(&self) -> Option<&'static str> {
+        self.flags.contains(MountFlags::NOSYMFOLLOW).then_some("nosymfollow")
     }
 
     /// The options of the flags that are set.
@@ -260,6 +376,28 @@ mod tests {
         );
         assert_eq!((config.source.to_owned(), config.io_uring), ("a,b".into(), Some(true)));
         assert!(config.accept("noio_uring") && config.io_uring == Some(false));
+    }
+
+    #[test]
+    fn all_words_are_taken() {
+        for word in MountConfig::WORDS {
+            let word = if word.ends_with('=') { format!("{word}17") } else { word.to_owned() };
+            assert!(MountConfig::default().accept(&word), "{word}");
+        }
+        for word in ["uid=", "uid=x", "uid=-1", "uid=4294967295", "umask=8", "umask=1000", "gid="] {
+            assert!(!MountConfig::default().accept(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn owners_and_modes_may_be_shown_otherwise() {
+        let mut config = MountConfig::default();
+        assert!(!config.shown.is_any() && config.shown.perm(0o4711) == 0o4711);
+        assert!(config.accept("uid=1000") && config.accept("umask=022"));
+        assert_eq!((config.shown.uid, config.shown.gid), (Some(1000), None));
+        assert_eq!(config.shown.perm(0o4700), 0o755);
+        assert!(config.accept("allow_root") && config.allow_other && config.allow_root);
+        assert!(config.accept("allow_other") && config.allow_other && !config.allow_root);
     }
 
     /// Set-id programs and devices work only where they were asked for, and the last word counts.

@@ -47,7 +47,7 @@ impl<'a> Connection<'a> {
     pub fn new(fs: &'a dyn Mountable, capabilities: u64) -> Self {
         Self {
             fs,
-            agreed: Agreed { caps: capabilities, direct_io: false },
+            agreed: Agreed { caps: capabilities, ..Agreed::default() },
             reply: Reply::default(),
             counts: Counts::default(),
             owner: Owner::of_tests(),

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
-use crate::config::MountConfig;
+use crate::config::{MountConfig, Shown};
 use crate::errno::{Errno, Result};
 use crate::wire::{Args, Reply};
 
@@ -24,6 +24,10 @@ pub(crate) struct Agreed {
     pub(crate) caps: u64,
     /// Files bypass the page cache.
     pub(crate) direct_io: bool,
+    /// What is shown instead of owners and modes.
+    pub(crate) shown: Shown,
+    /// The only user, beside root, whose requests are answered.
+    pub(crate) only_user: Option<u32>,
 }
 
 impl Agreed {
@@ -80,7 +84,8 @@ fn wanted(config: &MountConfig) -> u64 {
     if config.allow_idmap && config.default_permissions {
         caps |= cap::ALLOW_IDMAP;
     }
-    if config.posix_acl && config.default_permissions {
+    // (Access lists would be checked with owners and modes that are not shown.)
+    if config.posix_acl && config.default_permissions && !config.shown.is_any() {
         caps |= cap::POSIX_ACL;
     }
     if config.direct_io {
@@ -130,7 +135,8 @@ pub(crate) fn negotiate(
         .u16(0)
         .u32((caps >> 32) as u32)
         .zeros(4 + 2 + 22);
-    Ok(Agreed { caps, direct_io: config.direct_io })
+    let only_user = config.allow_root.then(|| rustix::process::geteuid().as_raw());
+    Ok(Agreed { caps, direct_io: config.direct_io, shown: config.shown, only_user })
 }
 
 #[cfg(test)]

@@ -72,8 +72,8 @@ mod session;
 mod uring;
 mod wire;
 
-pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Transport};
+pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Shown, Transport};
 pub use errno::errno;
-pub use mount::{MountError, check, undo, unmount, write_back};
+pub use mount::{MountError, abort, check, undo, unmount, unmount_by_force, write_back};
 pub use ops::{DAEMON_XATTR, STATS_XATTR};
 pub use session::{Mount, Requests, Stopper};

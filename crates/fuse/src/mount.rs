@@ -48,6 +48,17 @@ pub enum MountError {
         "mounting as an ordinary user needs {HELPER}: install the package fuse3, or run as root"
     )]
     NoHelper,
+    /// A mount whose daemon has died stands there.
+    #[error(
+        "{}: the daemon of the mount there has died; take it away (extol umount {}) and mount \
+         again",
+        dir.display(),
+        dir.display()
+    )]
+    Dead {
+        /// The mount point.
+        dir: PathBuf,
+    },
     /// Not allowed.
     #[error("not allowed to mount on {}: {why}", dir.display())]
     Permission {
@@ -108,7 +119,10 @@ pub enum MountError {
 /// # Errors
 /// If `dir` is no directory, or the machine has no FUSE, or the helper is needed and missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
-    let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
+    let dir_error = |source: io::Error| match source.raw_os_error() {
+        Some(libc::ENOTCONN) => MountError::Dead { dir: dir.to_path_buf() },
+        _ => MountError::Dir { dir: dir.to_path_buf(), source },
+    };
     if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {
         return Err(dir_error(io::Error::from(io::ErrorKind::NotADirectory)));
     }
@@ -233,7 +247,7 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         config.default_permissions.then_some("default_permissions"),
         config.allow_other.then_some("allow_other"),
     ];
-    for word in further.into_iter().flatten().chain(config.flag_options()) {
+    for word in further.into_iter().flatten().chain(config.helper_flags()) {
         options.push(',');
         options.push_str(word);
     }
@@ -327,11 +341,30 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 /// kernel may make requests during the unmount, and there may be no thread that answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
-        // The kernel writes its own form of a device number.
-        let name = u64::from(major) << 20 | u64::from(minor);
-        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{name}/abort"), "1");
+        abort(major, minor);
     }
     let _ = unmount(dir, true);
+}
+
+/// Ends the connection of a file system with this device number: every request that waits, and
+/// every later one, fails. Where `/sys/fs/fuse/connections` is mounted, the mounting user may.
+pub fn abort(major: u32, minor: u32) {
+    // The kernel writes its own form of a device number.
+    let name = u64::from(major) << 20 | u64::from(minor);
+    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{name}/abort"), "1");
+}
+
+/// Takes the mount off `dir` though it is in use and its daemon does not answer. What the kernel
+/// has not written back is lost.
+///
+/// # Errors
+/// As [`unmount`], but for [`MountError::Busy`].
+pub fn unmount_by_force(dir: &Path) -> Result<(), MountError> {
+    // Ends the connection, too, where `/sys` does not offer that.
+    match rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(_) => unmount(dir, true),
+    }
 }
 
 /// The device number of the mount on `dir`, from the kernel's own state. A request to the mount

@@ -19,6 +19,14 @@ macro_rules! mount_options {
         nosuid and nodev, and noexec with the first two, unless a later word takes that off
   allow_other, noallow_other
         for all users (the default for root), or for the mounting user alone
+  allow_root
+        for the mounting user and root
+  uid=ID, gid=ID, umask=MASK
+        show this owner and group for all files, and all permissions but these (octal); the volume
+        keeps its own, new files belong to the user that makes them, and access lists do not count
+  fakeroot
+        no permissions are checked: the mounting user has the rights of root on the volume, and of
+        others none but root is let in; for an image whose files belong to root
   allow_idmap
         bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); the owner of a file
         then decides about the use of reserved blocks
@@ -37,6 +45,8 @@ macro_rules! mount_options {
   loop
         mount an image through a loop device, so that syncfs(2) reaches the daemon and umount(8)
         waits for it
+  offset=BYTES, sizelimit=BYTES
+        the same for a part of an image, such as a partition (root)
   norecovery, noload
         leave the journal as it is; with ro
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
@@ -71,7 +81,9 @@ macro_rules! mount_options {
         be:3, 3]
   init_itable, init_itable=N, noinit_itable
         zero inode tables that mkfs has left, waiting N times as long as one group takes [10]
-  x-extol.metrics=ADDR
+  kernel, cache_size=SIZE
+        as in fuse2fs: allow_other, suid and dev; cache_mb in bytes
+  metrics=ADDR, x-extol.metrics=ADDR
         as --metrics
 
 "
@@ -119,7 +131,7 @@ pub struct MountArgs {
     pub verbose: bool,
     /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or
     /// :PORT for this machine alone; port 0 is any free one, which is printed). The same as -o
-    /// x-extol.metrics=ADDR.
+    /// metrics=ADDR.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
     /// Serve the mount that another process has made of this descriptor of /dev/fuse, with
@@ -135,7 +147,7 @@ pub struct MountArgs {
     /// Announce on standard output that the mount answers, then leave the terminal.
     #[arg(long, hide = true)]
     pub announce: bool,
-    /// Disk image or block device.
+    /// Disk image, block device, or LABEL=, UUID=, PARTLABEL=, PARTUUID= of one.
     pub source: PathBuf,
     /// Directory to mount on. /dev/fd/N is the same as --fd N, which needs no directory.
     #[arg(required_unless_present = "fd")]
@@ -150,31 +162,54 @@ pub struct MonitorArgs {
 }
 
 /// Unmount, and wait until everything is written.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(
     visible_alias = "unmount",
-    after_long_help = manual!("extol umount /mnt", "extol umount /mnt && e2fsck -fn disk.img"),
+    after_long_help = manual!(
+        "extol umount /mnt",
+        "extol umount --timeout 10 /mnt /data",
+        "extol umount disk.img && e2fsck -fn disk.img",
+    ),
     long_about = "Unmount, and wait until everything is written.\n\n\
         umount(8) and fusermount3 -u return before the daemon has closed the volume. This command \
         returns when the daemon has ended, so that the volume may be checked, copied or mounted \
         elsewhere at once, and it fails with what the daemon has to say if something could not be \
-        written. A mount in use is tried for half a second, so that a file that is just being \
-        closed does not keep it."
+        written. A mount in use is tried for half a second, or for as long as --timeout says; then \
+        the processes that use it are named. A wait of more than a second says for what: a file \
+        system ends with its last mount in all mount namespaces.\n\n\
+        DIR may also be the image or the device. A mount whose daemon has died is taken away."
 )]
 pub struct UmountArgs {
     /// Detach the mount now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
+    /// End the mount though it is in use or its daemon does not answer: programs that use it get
+    /// errors, and what the kernel has not written back within a second is lost.
+    #[arg(short, long, conflicts_with = "lazy")]
+    pub force: bool,
+    /// Wait at most so long, also for files to be closed [default: half a second for these, and any
+    /// time for the daemon].
+    #[arg(long, value_name = "SECONDS", value_parser = super::mounted::timeout)]
+    pub timeout: Option<f64>,
+    /// Say what was unmounted.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Be silent about what is not mounted. (The exit code stays.)
+    #[arg(short, long)]
+    pub quiet: bool,
     /// For the daemon of the mount with this number: do not wait for it, and give the reason as the
     /// exit code.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub serving: Option<u64>,
+    /// Print the number of the daemon on standard error instead.
+    #[arg(long, hide = true)]
+    pub tell_daemon: bool,
     /// Unmount the first of two paths from the second if it has been mounted there since, unless
     /// standard input cancels that: the numbers of the mounts that were there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
     pub start_cleanup: Option<String>,
-    /// Where it is mounted.
-    #[arg(required = true)]
+    /// Where it is mounted, or what.
+    #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
 }
 
@@ -205,6 +240,7 @@ mod tests {
                 let value = match value {
                     "CLASS:LEVEL" => "idle",
                     "FILE" | "ADDR" => "/x",
+                    "SIZE" => "5m",
                     upper if upper.chars().any(char::is_uppercase) => "5",
                     word => word,
                 };

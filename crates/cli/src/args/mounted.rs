@@ -101,6 +101,14 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
+/// A time limit in seconds.
+pub(super) fn timeout(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds, such as 10 or 0.5".into()),
+    }
+}
+
 /// Change the options of a mount while it is in use.
 #[derive(Args, Debug)]
 #[command(

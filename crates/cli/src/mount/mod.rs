@@ -8,6 +8,7 @@
 mod confined;
 mod request;
 mod serve;
+mod tags;
 
 use std::sync::Arc;
 
@@ -37,10 +38,16 @@ pub fn run(mut request: Request) -> Result<()> {
     if split.untrusted && request.no_sandbox {
         return Err(Failure::usage("-o untrusted needs the sandbox: leave out --no-sandbox"));
     }
-    request.source = absolute(&request.source)?;
+    request.source = absolute(&tags::resolve(&request.source)?)?;
     request.resolve_target()?;
     if request.fake {
         return Ok(());
+    }
+    if let Some(flag) = split.config.flags_without_helper()
+        && !rustix::process::geteuid().is_root()
+        && !request.announce
+    {
+        warn(format_args!("{flag} has no effect: fusermount3 cannot set it; mount as root for it"));
     }
     if request.foreground {
         begin(&request, &mut split)?;
@@ -48,8 +55,8 @@ pub fn run(mut request: Request) -> Result<()> {
     limits::take_descriptors()?;
     // Kept until the volume holds the device: the kernel detaches it on its last close.
     let attached = split
-        .through_loop
-        .then(|| LoopDevice::attach(&request.source, split.volume.access.read_only))
+        .loop_part
+        .map(|part| LoopDevice::attach(&request.source, part, split.volume.access.read_only))
         .transpose()?
         .flatten();
     if let Some(device) = &attached {
@@ -66,7 +73,7 @@ pub fn run(mut request: Request) -> Result<()> {
 /// that it has inherited. It has opened nothing yet.
 fn begin(request: &Request, split: &mut Split) -> Result<()> {
     if !request.no_sandbox && !request.clean {
-        split.words.extend(split.through_loop.then(|| options::LOOP.into()));
+        split.words.append(&mut split.loop_words);
         return Err(process::restart_with_clean_env(&request.daemon_words(&split.words)));
     }
     if request.announce {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result};
+use extol_fuse::MountError;
 
 use crate::args::MountArgs;
 use crate::options;
@@ -118,7 +119,10 @@ impl Request {
 
 /// A path without links. It is an error where it leads to nothing.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|error| Failure::about(path.display(), error))
+    path.canonicalize().map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTCONN) => MountError::Dead { dir: path.to_owned() }.into(),
+        _ => Failure::about(path.display(), error),
+    })
 }
 
 #[cfg(test)]

@@ -7,19 +7,25 @@
 //!
 //! A list is bytes: the path of a journal need not be text.
 
+mod foreign;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
 
-use crate::volume::VolumeOptions;
+use crate::volume::{self, VolumeOptions};
 
-/// `--metrics` as a mount option, for fstab.
-pub const METRICS: &str = "x-extol.metrics=";
+pub use foreign::unknown;
+
+/// `--metrics` as a mount option.
+pub const METRICS: &str = "metrics=";
+/// The same in fstab, where other programs than mount(8) pass over it.
+pub const FSTAB_METRICS: &str = "x-extol.metrics=";
 
 /// Mount an image through a loop device of the kernel's.
-pub const LOOP: &str = "loop";
+const LOOP: &str = "loop";
 
 /// For a volume that is not trusted: read-only, without set-id programs, devices and programs;
 /// checked first, and only in a sandbox.
@@ -38,9 +44,34 @@ pub struct Split {
     /// The volume is not trusted.
     pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
-    pub through_loop: bool,
+    pub loop_part: Option<LoopPart>,
+    /// The words that ask for that, which the process that starts the daemon acts on.
+    pub loop_words: Vec<OsString>,
+    /// Users that are let in have all rights.
+    fakeroot: bool,
     /// The words that were taken, each as a list of its own.
     pub words: Vec<OsString>,
+}
+
+/// Which part of an image becomes a loop device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LoopPart {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// Its most bytes; `None`: to the end.
+    pub limit: Option<u64>,
+}
+
+/// What a word is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    /// For the process that serves.
+    Taken,
+    /// For the process that starts it.
+    ForLoop,
+    /// For other programs.
+    PassedOver,
+    Unknown,
 }
 
 /// Splits option lists, later ones over earlier ones.
@@ -53,16 +84,20 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
         volume: VolumeOptions::default(),
         metrics: None,
         untrusted: false,
-        through_loop: false,
+        loop_part: None,
+        loop_words: Vec::new(),
+        fakeroot: false,
         words: Vec::new(),
     };
     for word in lists.iter().flat_map(words) {
-        if split.take(&word)? {
-            split.words.push(quoted(&word));
-        } else if word != LOOP && !sloppy {
-            return Err(unknown(&word));
+        match split.take(&word)? {
+            Word::Taken => split.words.push(quoted(&word)),
+            Word::ForLoop => split.loop_words.push(quoted(&word)),
+            Word::Unknown if !sloppy => return Err(unknown(&word)),
+            Word::PassedOver | Word::Unknown => {}
         }
     }
+    split.check()?;
     if split.untrusted {
         // These hold against all other words, in any order.
         for word in ["ro", "nosuid", "nodev", "noexec"] {
@@ -75,32 +110,114 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
 }
 
 impl Split {
-    /// Takes a word for the process that serves. False: it is unknown, or done by this process.
-    fn take(&mut self, word: &OsStr) -> Result<bool> {
-        if let Some(path) = word.as_bytes().strip_prefix(JOURNAL_PATH).filter(|p| !p.is_empty()) {
+    /// Takes a word.
+    fn take(&mut self, word: &OsStr) -> Result<Word> {
+        if let Some(path) = word.as_bytes().strip_prefix(JOURNAL_PATH) {
+            if path.is_empty() {
+                return Err(bad("journal_path=", "give a file or a device"));
+            }
             self.volume.journal.path = Some(OsStr::from_bytes(path).into());
-            return Ok(true);
+            return Ok(Word::Taken);
         }
-        let Some(text) = text_of(word) else { return not_text(word) };
-        if let Some(address) = text.strip_prefix(METRICS) {
-            self.metrics = Some(address.to_owned());
+        let Some(text) = text_of(word) else {
+            return not_text(word).map(|_| Word::PassedOver);
+        };
+        if self.take_own(text)? {
+            return Ok(Word::Taken);
         }
-        if text == LOOP {
-            // Not again by the process that serves in the background.
-            self.through_loop = true;
-            return Ok(false);
+        if self.take_loop(text)? {
+            return Ok(Word::ForLoop);
         }
-        self.untrusted |= text == UNTRUSTED;
-        let kernel = self.config.accept(text) || text == UNTRUSTED;
+        let kernel = self.config.accept(text);
         let (name, value) = parts(text);
         let library = self.volume.set(name, value).map_err(Failure::usage)?;
-        Ok(kernel || library)
+        if kernel || library {
+            return Ok(Word::Taken);
+        }
+        foreign::accept(name).map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
     }
+
+    /// Takes a word that stands for others, or is about the daemon.
+    fn take_own(&mut self, text: &str) -> Result<bool> {
+        let address = text.strip_prefix(METRICS).or_else(|| text.strip_prefix(FSTAB_METRICS));
+        if let Some(address) = address {
+            self.metrics = Some(address.to_owned());
+        } else if let Some(size) = text.strip_prefix("cache_size=") {
+            let mib = bytes_of(size).map(|bytes| bytes.div_ceil(1 << 20));
+            let mib = mib.ok_or_else(|| bad(text, "give a size, such as 64m"))?.to_string();
+            self.volume.set("cache_mb", Some(&mib)).map_err(Failure::usage)?;
+        } else {
+            match text {
+                UNTRUSTED => self.untrusted = true,
+                // As fuse2fs has it: what the kernel's own mounts do.
+                "kernel" => {
+                    for word in ["allow_other", "suid", "dev"] {
+                        self.config.accept(word);
+                    }
+                }
+                "fakeroot" => {
+                    self.fakeroot = true;
+                    self.config.default_permissions = false;
+                    self.config.accept("noallow_other");
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes a word about a loop device, which the process in the background does not make again.
+    fn take_loop(&mut self, text: &str) -> Result<bool> {
+        let (name, value) = parts(text);
+        let size = || {
+            let bytes = value.and_then(bytes_of);
+            bytes.ok_or_else(|| bad(text, "give a number of bytes, or a size such as 1m"))
+        };
+        match name {
+            LOOP if value.is_none() => drop(self.loop_part.get_or_insert_default()),
+            "offset" => self.loop_part.get_or_insert_default().offset = size()?,
+            "sizelimit" => self.loop_part.get_or_insert_default().limit = Some(size()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Refuses words that do not go together.
+    fn check(&self) -> Result<()> {
+        let refuse = |line| Err(Failure::usage(line));
+        if self.fakeroot && self.config.allow_other {
+            return refuse(
+                "fakeroot cannot be used with allow_other or allow_root: every user would have \
+                 all rights on the volume",
+            );
+        }
+        if self.config.allow_root && self.config.allow_idmap {
+            return refuse("allow_root cannot be used with allow_idmap");
+        }
+        let is_part = self.loop_part.is_some_and(|part| part != LoopPart::default());
+        if is_part && !rustix::process::geteuid().is_root() {
+            return refuse(
+                "offset= and sizelimit= need a loop device, which only root can make: copy that \
+                 part of the image to a file (dd)",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The failure for a word with a bad value.
+fn bad(word: &str, wanted: &str) -> Failure {
+    Failure::usage(format_args!("bad mount option \"{word}\": {wanted}"))
 }
 
 /// A word as text. `None`: it is none.
 pub fn text_of(word: &OsStr) -> Option<&str> {
     std::str::from_utf8(word.as_bytes()).ok()
+}
+
+/// A size; without a unit in bytes.
+fn bytes_of(text: &str) -> Option<u64> {
+    text.parse::<volume::Size>().ok()?.bytes(1).ok()
 }
 
 /// Name and value of a word.
@@ -118,11 +235,6 @@ fn not_text(word: &OsStr) -> Result<bool> {
         return Ok(true);
     }
     Err(Failure::usage(format_args!("bad mount option \"{}\": it is no text", word.display())))
-}
-
-/// The failure for a word that nothing takes.
-pub fn unknown(word: &OsStr) -> Failure {
-    Failure::usage(format_args!("unknown mount option \"{}\"", word.display()))
 }
 
 /// A list of which [`words`] makes this one word.
@@ -222,6 +334,39 @@ mod tests {
     }
 
     #[test]
+    fn words_of_other_programs_are_taken() {
+        let fuse = "kernel_cache,big_writes,auto_cache,default_permissions,max_read=131072,\
+                    subtype=ext4,fsname=/dev/sdb1,attr_timeout=0,use_ino,nonempty";
+        assert!(split(&lists(fuse), false).unwrap().config.default_permissions);
+        let fuse2fs = "ro,norecovery,minixdf,bsddf,acl,user_xattr,errors=continue,direct,dirsync,\
+                       no_default_opts,fuse2fs_debug,cache_size=32m";
+        let split = super::split(&lists(fuse2fs), false).unwrap();
+        assert_eq!(split.volume.cache.metadata_bytes, 32 << 20);
+        let fakeroot = super::split(&lists("fakeroot"), false).unwrap().config;
+        assert!(!fakeroot.default_permissions && !fakeroot.allow_other);
+        assert!(super::split(&lists("fakeroot,allow_other"), false).is_err());
+        let kernel = super::split(&lists("noallow_other,kernel"), false).unwrap().config;
+        assert!(kernel.allow_other && kernel.flags.is_empty());
+        for address in ["metrics=:9184", "x-extol.metrics=:9184"] {
+            assert_eq!(super::split(&lists(address), false).unwrap().metrics.unwrap(), ":9184");
+        }
+        for refused in ["lockfile=/x", "direct_io", "context=a", "X-mount.mkdir", "offset=x"] {
+            assert_eq!(super::split(&lists(refused), false).unwrap_err().code, 1, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_image_is_a_loop_device() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root has loop devices");
+            return;
+        }
+        let split = split(&lists("ro,offset=1m,sizelimit=4096"), false).unwrap();
+        assert_eq!(split.loop_part, Some(LoopPart { offset: 1 << 20, limit: Some(4096) }));
+        assert_eq!((split.words.len(), split.loop_words.len()), (1, 2));
+    }
+
+    #[test]
     fn untrusted_is_stronger_than_what_follows() {
         let split = split(&lists("untrusted,rw,suid,dev,exec"), false).unwrap();
         assert!(split.untrusted && split.config.read_only && split.volume.access.read_only);
@@ -233,7 +378,10 @@ mod tests {
     #[test]
     fn unknown_words_are_named() {
         let failure = split(&lists("ro,frob"), false).unwrap_err();
-        assert_eq!((failure.code, failure.line.as_str()), (1, "unknown mount option \"frob\""));
+        assert_eq!(
+            (failure.code, failure.line.as_str()),
+            (1, "unknown mount option \"frob\" (extol mount --help lists them)")
+        );
         let sloppy = split(&lists(r"ro,frob,fsname=a\,b"), true).unwrap();
         assert_eq!(sloppy.words, ["ro", r"fsname=a\,b"]);
         assert_eq!(split(&sloppy.words, false).unwrap().config.source, "a,b");

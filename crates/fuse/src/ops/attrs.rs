@@ -10,7 +10,7 @@
 use extol_vfs::{SetAttr, SetTime};
 
 use super::data::{APPEND, IMMUTABLE};
-use super::{Context, VALID, put_attr, timestamp, type_bits};
+use super::{Context, VALID, timestamp, type_bits};
 use crate::abi::{cap, fattr};
 use crate::errno::{Errno, Result};
 use crate::rights::{Caller, NOT_TOLD};
@@ -24,21 +24,22 @@ impl Context<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
         reply.u64(VALID).u64(0);
-        put_attr(reply, &attr);
+        self.put_attr(reply, &attr);
         Ok(())
     }
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
-        let mode = type_bits(attr.kind) | u32::from(attr.perm & 0o7777);
+        let shown = self.agreed.shown;
+        let mode = type_bits(attr.kind) | shown.perm(attr.perm);
         reply.u64(VALID).u32(0).u32(0).zeros(16);
         reply
             .u32(libc::STATX_BASIC_STATS | libc::STATX_BTIME)
             .u32(attr.blksize)
             .u64(0)
             .u32(attr.nlink)
-            .u32(attr.uid)
-            .u32(attr.gid)
+            .u32(shown.uid.unwrap_or(attr.uid))
+            .u32(shown.gid.unwrap_or(attr.gid))
             .u16(mode as u16)
             .u16(0)
             .u64(attr.id.ino.into())
@@ -102,7 +103,7 @@ impl Context<'_> {
         }
         let attr = self.fs.setattr(ino, &set)?;
         reply.u64(VALID).u64(0);
-        put_attr(reply, &attr);
+        self.put_attr(reply, &attr);
         Ok(())
     }
 

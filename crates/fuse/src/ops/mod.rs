@@ -81,6 +81,13 @@ pub(crate) fn dispatch(
     reply: &mut Reply,
 ) -> Result<Outcome> {
     context.counts.note(request.opcode);
+    if let Some(user) = context.agreed.only_user
+        && request.uid != user
+        && request.uid != 0
+        && !is_for_open_file(request.opcode)
+    {
+        return Err(Errno(libc::EACCES));
+    }
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
         op::FORGET | op::BATCH_FORGET => {
@@ -128,6 +135,15 @@ pub(crate) fn dispatch(
     Ok(Outcome::Reply)
 }
 
+/// True for a request about what is open already, by whichever user: an open file may have been
+/// handed on, and the kernel reads ahead and writes back in the name of any.
+fn is_for_open_file(opcode: u32) -> bool {
+    let of_file = [op::READ, op::WRITE, op::FSYNC, op::RELEASE, op::FALLOCATE, op::LSEEK];
+    let of_dir = [op::READDIR, op::READDIRPLUS, op::FSYNCDIR, op::RELEASEDIR];
+    let of_kernel = [op::FORGET, op::BATCH_FORGET, op::DESTROY];
+    of_file.contains(&opcode) || of_dir.contains(&opcode) || of_kernel.contains(&opcode)
+}
+
 /// Gives back what a reply carries that is an error or is not delivered.
 pub(crate) fn take_back(fs: &dyn Mountable, reply: &mut Reply<'_>) {
     reply.opened.take().into_iter().for_each(|ino| fs.closed(ino));
@@ -161,33 +177,34 @@ impl Context<'_> {
             .u64(VALID)
             .u64(VALID)
             .u64(0);
-        put_attr(reply, attr);
+        self.put_attr(reply, attr);
         Ok(())
+    }
+
+    /// Appends a `fuse_attr` (88 bytes).
+    fn put_attr(&self, reply: &mut Reply, attr: &Attr) {
+        let shown = self.agreed.shown;
+        reply.u64(attr.id.ino.into()).u64(attr.size).u64(attr.blocks);
+        let times = [attr.atime, attr.mtime, attr.ctime];
+        for time in times {
+            reply.u64(time.sec as u64);
+        }
+        for time in times {
+            reply.u32(time.nsec);
+        }
+        reply
+            .u32(type_bits(attr.kind) | shown.perm(attr.perm))
+            .u32(attr.nlink)
+            .u32(shown.uid.unwrap_or(attr.uid))
+            .u32(shown.gid.unwrap_or(attr.gid))
+            .u32(encode_device(attr.rdev))
+            .u32(attr.blksize)
+            .u32(0);
     }
 }
 
 fn creds(request: &Request<'_>) -> Creds {
     Creds { uid: request.uid, gid: request.gid }
-}
-
-/// Appends a `fuse_attr` (88 bytes).
-fn put_attr(reply: &mut Reply, attr: &Attr) {
-    reply.u64(attr.id.ino.into()).u64(attr.size).u64(attr.blocks);
-    let times = [attr.atime, attr.mtime, attr.ctime];
-    for time in times {
-        reply.u64(time.sec as u64);
-    }
-    for time in times {
-        reply.u32(time.nsec);
-    }
-    reply
-        .u32(type_bits(attr.kind) | u32::from(attr.perm & 0o7777))
-        .u32(attr.nlink)
-        .u32(attr.uid)
-        .u32(attr.gid)
-        .u32(encode_device(attr.rdev))
-        .u32(attr.blksize)
-        .u32(0);
 }
 
 /// The `S_IFMT` part of a mode.

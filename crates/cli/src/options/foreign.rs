@@ -1,0 +1,189 @@
+//! Options of other programs that mount: mount(8), libfuse and its helpers, fuse2fs.
+//!
+//! A script that mounts with one of them can name Extol instead. An option whose meaning Extol has
+//! anyway, or that has none here, is passed over ([`PASSED_OVER`]). One that would change what the
+//! mount does, and that Extol does not do, is refused with a reason ([`REFUSED`]): passing it over
+//! would be a silent mistake.
+
+use std::ffi::OsStr;
+
+use extol::options::table;
+use extol_cli_common::Failure;
+use extol_fuse::MountConfig;
+
+/// Taken, and without effect.
+const PASSED_OVER: [&str; 44] = [
+    // libfuse: how files are cached. The kernel caches what Extol tells it, and nothing goes stale.
+    "kernel_cache",
+    "auto_cache",
+    "noauto_cache",
+    "ac_attr_timeout",
+    "attr_timeout",
+    "entry_timeout",
+    "negative_timeout",
+    "noforget",
+    "remember",
+    // libfuse: the protocol. INIT agrees on the best that both sides have.
+    "big_writes",
+    "large_read",
+    "async_read",
+    "sync_read",
+    "atomic_o_trunc",
+    "max_read",
+    "max_write",
+    "max_readahead",
+    "max_background",
+    "congestion_threshold",
+    "splice_read",
+    "splice_write",
+    "splice_move",
+    "no_splice_read",
+    "no_splice_write",
+    "no_splice_move",
+    "clone_fd",
+    "max_idle_threads",
+    "blksize",
+    "blkdev",
+    "intr",
+    "intr_signal",
+    // libfuse: what Extol always does.
+    "hard_remove",
+    "use_ino",
+    "readdir_ino",
+    "nonempty",
+    "nopath",
+    "no_remote_lock",
+    "no_remote_flock",
+    "no_remote_posix_lock",
+    "drop_privileges",
+    // fuse2fs, and mount(8)'s own.
+    "no_default_opts",
+    "fuse2fs_debug",
+    "uhelper",
+    "quiet",
+];
+
+/// Refused, and why.
+const REFUSED: [(&str, &str); 16] = [
+    ("direct_io", "programs can open files with O_DIRECT instead"),
+    ("auto_unmount", "after a daemon has died, extol umount takes the mount away"),
+    ("lockfile", "the image itself is locked; extol umount waits until it is free"),
+    ("setuid", "run extol mount as that user"),
+    ("modules", "Extol has no modules"),
+    ("encryption", "use cryptsetup, and mount its device"),
+    ("context", "labels of SELinux are those on the volume"),
+    ("fscontext", "labels of SELinux are those on the volume"),
+    ("defcontext", "labels of SELinux are those on the volume"),
+    ("rootcontext", "labels of SELinux are those on the volume"),
+    ("bind", "bind mounts are for mount(8): mount --bind"),
+    ("rbind", "bind mounts are for mount(8): mount --rbind"),
+    ("move", "mounts are moved by mount(8): mount --move"),
+    ("usrquota", "Extol keeps no quotas"),
+    ("grpquota", "Extol keeps no quotas"),
+    ("prjquota", "Extol keeps no quotas"),
+];
+
+/// Words that the list itself has, beside those of the kernel and the library.
+const OWN: [&str; 9] = [
+    "loop",
+    "offset=",
+    "sizelimit=",
+    "untrusted",
+    "metrics=",
+    "fakeroot",
+    "kernel",
+    "cache_size=",
+    "remount",
+];
+
+/// Takes an option of another program. `None`: it is no such option.
+pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
+    if PASSED_OVER.contains(&name) {
+        return Some(Ok(()));
+    }
+    if name.starts_with("X-") {
+        let line = format_args!("mount option \"{name}\" is for mount(8): use mount -t fuse.extol");
+        return Some(Err(Failure::usage(line)));
+    }
+    let (_, why) = REFUSED.iter().find(|(refused, _)| *refused == name)?;
+    let line = format_args!("mount option \"{name}\" is not supported: {why}");
+    Some(Err(Failure::usage(line)))
+}
+
+/// The failure for a word that nothing takes. It names the known option that is nearest.
+pub fn unknown(word: &OsStr) -> Failure {
+    let shown = word.display();
+    let text = super::text_of(word).unwrap_or_default();
+    let name = super::parts(text).0;
+    if known().any(|known| known.trim_end_matches('=') == name) {
+        let wanted = if text.contains('=') { "bad value" } else { "it needs a value" };
+        return Failure::usage(format_args!("bad mount option \"{shown}\": {wanted}"));
+    }
+    match nearest(name) {
+        Some(known) => Failure::usage(format_args!(
+            "unknown mount option \"{shown}\": did you mean \"{known}\"?"
+        )),
+        None => Failure::usage(format_args!(
+            "unknown mount option \"{shown}\" (extol mount --help lists them)"
+        )),
+    }
+}
+
+/// The known option that a name is nearly.
+fn nearest(name: &str) -> Option<&'static str> {
+    let lower = name.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&lower, known.trim_end_matches('='));
+    let (known, distance) =
+        known().map(|known| (known, distance(known))).min_by_key(|(_, distance)| *distance)?;
+    let most = (name.chars().count() / 3).clamp(1, 3);
+    (distance <= most).then_some(known)
+}
+
+/// All names, the usual ones first; some that have a value end in `=`.
+fn known() -> impl Iterator<Item = &'static str> {
+    let library = table().flat_map(|spec| spec.names.iter().copied());
+    let flags = ["nosuid", "nodev", "noexec", "nosymfollow", "symfollow", "nodiratime"];
+    library.chain(MountConfig::WORDS).chain(flags).chain(OWN).chain(PASSED_OVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_option_is_named() {
+        for (word, expected) in [
+            ("noatme", "noatime"),
+            ("realtime", "relatime"),
+            ("comit=5", "commit"),
+            ("nosiud", "nosuid"),
+            ("allow-other", "allow_other"),
+            ("async_chekpoint=30", "async_checkpoint"),
+            ("FSNAME=x", "fsname="),
+            ("kernel_cach", "kernel_cache"),
+        ] {
+            let line = unknown(word.as_ref()).line;
+            assert!(line.ends_with(&format!("did you mean \"{expected}\"?")), "{line}");
+        }
+        let line = unknown("frobnicate".as_ref()).line;
+        assert!(!line.contains("did you mean") && line.contains("--help"), "{line}");
+        assert!(unknown("uid=x".as_ref()).line.ends_with("bad value"));
+        assert!(unknown("uid".as_ref()).line.ends_with("needs a value"));
+    }
+
+    #[test]
+    fn no_option_is_in_two_lists() {
+        let mut names: Vec<_> = PASSED_OVER.into();
+        names.extend(REFUSED.map(|(name, _)| name));
+        for name in &names {
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+            assert!(table().all(|spec| !spec.names.contains(name)), "{name}");
+            assert!(!MountConfig::default().accept(name), "{name}");
+        }
+        for (name, why) in REFUSED {
+            let line = accept(name).unwrap().unwrap_err().line;
+            assert!(line.contains(name) && line.contains(why), "{line}");
+        }
+        assert!(accept("X-mount.mkdir").unwrap().is_err() && accept("commit").is_none());
+    }
+}

@@ -1,0 +1,458 @@
+//! `extol umount`: unmounts and waits for the daemon.
+//!
+//! ```text
+//!   mount table ─► which mount ─► its daemon ─► umount(2) ─► end of the daemon ─► exit report
+//!                                    │             │             │
+//!                                    ╰── each wait is bounded, or says for what ──╯  (waiting.rs)
+//! ```
+//!
+//! The mount itself names its daemon (a virtual extended attribute of the root). This command opens
+//! that process before it unmounts and waits for its end afterwards: by then the journal is empty,
+//! the volume closed and its lock released. The daemon's exit report (`exit_report.rs`) gives the
+//! exit code, and the line that goes with it.
+//!
+//! Whatever asks the daemon, umount(2) included, is done by a child. It may wait out of reach of
+//! every signal, and a process of which one thread waits so does not end.
+//!
+//! Odd cases: the daemon is dead (the mount is taken off, and a line says so); it does not answer
+//! (its number is not known, so its end is not waited for); the file system is mounted in other
+//! places or mount namespaces (it ends with the last of them, and they are named).
+
+mod waiting;
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use extol_cli_common::{Failure, Result, warn};
+use extol_fuse::{DAEMON_XATTR, MountError};
+use extol_proc::{Mount, MountTable, Target, Users};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::args::UmountArgs;
+use crate::exit_report::{self, Connection};
+use crate::mount_table::{is_top, mount_entry};
+use crate::start_cleanup;
+use waiting::{Deadline, End, Wait};
+
+/// Exit code of [`for_daemon`]: the mount is in use.
+pub const BUSY: u8 = 16;
+/// The same: it is not mounted there any more.
+pub const GONE: u8 = 17;
+/// Exit code of umount(8): of several mounts some were unmounted.
+const SOME: u8 = 64;
+
+/// The same: its daemon is dead.
+const DEAD: u8 = 18;
+
+/// How many seconds the daemon may take to tell its number.
+const ANSWER_SECONDS: f64 = 3.0;
+const FORCE_ANSWER_SECONDS: f64 = 1.0;
+/// How long a forced unmount waits for write-back.
+const WRITE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a forced unmount waits before the next step against the daemon.
+const FORCE_STEP: Duration = Duration::from_secs(3);
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
+/// How long the processes of the system may be looked at.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two attempts at a mount that is in use.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// How to unmount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// If it is not in use.
+    Normal,
+    /// Out of sight now; it ends with its last user.
+    Lazy,
+    /// The kernel's connection to the daemon is ended first.
+    Force,
+}
+
+/// Unmounts each directory.
+pub fn run(args: &UmountArgs) -> Result<()> {
+    let how = match (args.force, args.lazy) {
+        (true, _) => How::Force,
+        (_, true) => How::Lazy,
+        _ => How::Normal,
+    };
+    if let Some(before) = &args.start_cleanup {
+        if let [source, dir] = &args.dirs[..] {
+            start_cleanup::run(source, dir, before);
+        }
+        return Ok(());
+    }
+    if let Some(id) = args.serving {
+        return args.dirs.iter().try_for_each(|dir| match args.tell_daemon {
+            true => tell_daemon(dir),
+            false => for_daemon(dir, id, how),
+        });
+    }
+    // The path to the mount of a dead daemon may not resolve.
+    let resolve = |dir: &PathBuf| dir.canonicalize().or_else(|_| std::path::absolute(dir));
+    let dirs: Vec<_> =
+        args.dirs.iter().map(resolve).collect::<std::io::Result<_>>().map_err(Failure::new)?;
+    // This process keeps no mount in use.
+    let _ = std::env::set_current_dir("/");
+    let mut codes = Vec::new();
+    for dir in dirs {
+        let done = Unmount::find(&dir).and_then(|unmount| unmount.run(how, args));
+        codes.push(match done {
+            Ok(()) => 0,
+            Err(failure) if args.quiet && failure.code == GONE => Failure::FAILED,
+            Err(failure) => {
+                failure.report();
+                if failure.code == GONE { Failure::FAILED } else { failure.code }
+            }
+        });
+    }
+    match codes.iter().max() {
+        None | Some(0) => Ok(()),
+        Some(_) if codes.contains(&0) => Err(Failure::silent(SOME)),
+        Some(worst) => Err(Failure::silent(*worst)),
+    }
+}
+
+/// Unmounts in a child or in the monitor of a daemon that a signal ends, or in a child of
+/// `extol umount`. The daemon does not do it itself: an unmount waits for the daemon's answers, and
+/// a daemon that is killed while a thread of its own waits for them never ends.
+pub fn for_daemon(dir: &Path, id: u64, how: How) -> Result<()> {
+    // Another mount may stand there by now, and stays.
+    let mount = mount_entry(dir);
+    if !is_top(dir, id) {
+        return Err(Failure::silent(GONE));
+    }
+    let done = match how {
+        How::Normal => extol_fuse::unmount(dir, false),
+        How::Lazy => {
+            extol_fuse::write_back(dir);
+            extol_fuse::unmount(dir, true)
+        }
+        How::Force => {
+            write_back_for(dir, WRITE_BACK_TIMEOUT);
+            if let Some(device) = mount.map(|mount| mount.device) {
+                extol_fuse::abort(device.major, device.minor);
+            }
+            extol_fuse::unmount_by_force(dir)
+        }
+    };
+    done.map_err(|error| match error {
+        MountError::Busy { .. } => Failure::silent(BUSY),
+        error => error.into(),
+    })
+}
+
+/// Write-back by a daemon that may not answer.
+fn write_back_for(dir: &Path, limit: Duration) {
+    let (done, wait) = mpsc::channel();
+    let dir = dir.to_owned();
+    let started = std::thread::Builder::new().spawn(move || {
+        extol_fuse::write_back(&dir);
+        let _ = done.send(());
+    });
+    if started.is_ok() {
+        let _ = wait.recv_timeout(limit);
+    }
+}
+
+/// A mount that is to go.
+struct Unmount {
+    mount: Mount,
+}
+
+/// The process that serves a mount, and the connection for its exit report.
+struct Daemon {
+    pid: Pid,
+    process: OwnedFd,
+    report: Option<Connection>,
+}
+
+impl Unmount {
+    /// What is mounted on a directory, or what this image or device is mounted as.
+    fn find(path: &Path) -> Result<Self> {
+        let table = MountTable::own().map_err(|error| Failure::about("/proc", error))?;
+        let of_source = || table.iter().rev().find(|m| m.is_extol() && m.source == *path);
+        match table.top(path).or_else(of_source) {
+            Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
+            Some(mount) => Err(Failure::new(format_args!(
+                "{} is mounted as {}: use umount",
+                path.display(),
+                mount.kind.display()
+            ))),
+            None => {
+                let line = format_args!("{} is not a mount point", path.display());
+                Err(Failure { code: GONE, ..Failure::new(line) })
+            }
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        &self.mount.dir
+    }
+
+    fn run(&self, how: How, args: &UmountArgs) -> Result<()> {
+        let deadline = Deadline::after(args.timeout);
+        let daemon = self.daemon(how, args.timeout);
+        let process = daemon.as_ref().ok().map(|daemon| &daemon.process);
+        self.detach(how, &deadline, process)?;
+        if how == How::Lazy || !self.mount.is_extol() {
+            self.say(args);
+            return Ok(());
+        }
+        let dir = self.dir().display();
+        match daemon {
+            Ok(daemon) => {
+                if how == How::Force {
+                    Self::signal_until_end(&daemon.process, &daemon.process)?;
+                }
+                self.wait_for_end(daemon, &deadline)?;
+            }
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => warn(format_args!(
+                "{dir} is unmounted, but its daemon had died: mount the volume again to recover \
+                 what was synced"
+            )),
+            Err(_) => warn(format_args!(
+                "{dir} is unmounted, but its daemon is not known and may still write"
+            )),
+        }
+        self.say(args);
+        Ok(())
+    }
+
+    fn say(&self, args: &UmountArgs) {
+        if args.verbose {
+            let source = Path::new(&self.mount.source);
+            warn(format_args!("{} ({}) is unmounted", self.dir().display(), source.display()));
+        }
+    }
+
+    /// Its daemon. An error if that is dead, does not answer in time, or is not extol's.
+    fn daemon(&self, how: How, timeout: Option<f64>) -> std::result::Result<Daemon, Errno> {
+        if !self.mount.is_extol() {
+            return Err(Errno::SRCH);
+        }
+        let seconds = if how == How::Force { FORCE_ANSWER_SECONDS } else { ANSWER_SECONDS };
+        let limit = Deadline::after(Some(timeout.map_or(seconds, |t| seconds.min(t.max(1.0)))));
+        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().display());
+        let asked = self
+            .start_child(&["--tell-daemon"])
+            .and_then(|child| Wait::new(&limit).for_child(child, asks));
+        match asked {
+            Ok(Some(End { code: 0, said })) => open_daemon(said.trim()),
+            Ok(Some(End { code: DEAD, .. })) => Err(Errno::NOTCONN),
+            Ok(Some(_)) | Err(_) => Err(Errno::SRCH),
+            Ok(None) => {
+                warn(format_args!("the daemon of {} does not answer", self.dir().display()));
+                // What it has locked names it.
+                let image = std::fs::metadata(&self.mount.source).map_err(|_| Errno::TIMEDOUT)?;
+                let holders = extol_proc::lock_holders(&image);
+                let [holder] = holders[..] else { return Err(Errno::TIMEDOUT) };
+                open_daemon(&holder.0.to_string())
+            }
+        }
+    }
+
+    /// Takes the mount off.
+    fn detach(&self, how: How, deadline: &Deadline, daemon: Option<&OwnedFd>) -> Result<()> {
+        let dir = self.dir().display();
+        let mut wait = Wait::new(deadline);
+        let flag = match how {
+            How::Normal => &[][..],
+            How::Lazy => &["--lazy"],
+            How::Force => &["--force"],
+        };
+        loop {
+            let child = self.start_child(flag)?;
+            if how == How::Force {
+                Self::end_by_force(&child, daemon)?;
+            }
+            match wait.for_child(child, || self.detach_waits())? {
+                None => {
+                    let by = self.suffix();
+                    return Err(Failure::new(format_args!(
+                        "{dir} is not unmounted after {deadline}; the unmount goes on{by}"
+                    )));
+                }
+                Some(End { code: 0, .. }) => return Ok(()),
+                Some(End { code: BUSY, .. }) if deadline.is_given() && !deadline.is_over() => {
+                    wait.tell(|| format!("{dir} is in use{}", self.suffix()));
+                    std::thread::sleep(RETRY);
+                }
+                Some(End { code: BUSY, .. }) => {
+                    return Err(Failure::new(format_args!(
+                        "{dir} is in use{}: close that first, or use -l, or --timeout to wait",
+                        self.suffix()
+                    )));
+                }
+                Some(End { code: GONE, .. }) => {
+                    return Err(Failure::new(format_args!("{dir} was unmounted meanwhile")));
+                }
+                Some(End { code, said }) => return Err(Failure { line: said, code }),
+            }
+        }
+    }
+
+    /// Ends a daemon on which an unmount by force waits: over io_uring the kernel waits for the
+    /// threads of the daemon, which may be stopped.
+    fn end_by_force(child: &Child, daemon: Option<&OwnedFd>) -> Result<()> {
+        let Some(daemon) = daemon else { return Ok(()) };
+        let unmount = waiting::open_child(child)?;
+        Self::signal_until_end(&unmount, daemon)
+    }
+
+    /// Signals a daemon until `process` ends: first as asked to end, twice, so that it does not
+    /// wait for files that are open; then it is killed.
+    fn signal_until_end(process: &OwnedFd, daemon: &OwnedFd) -> Result<()> {
+        for signals in [&[Signal::TERM, Signal::TERM][..], &[Signal::KILL]] {
+            if waiting::ends_within(process, FORCE_STEP)? {
+                return Ok(());
+            }
+            for signal in signals {
+                let _ = rustix::process::pidfd_send_signal(daemon, *signal);
+                std::thread::sleep(BETWEEN_SIGNALS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a child that has this mount to itself.
+    fn start_child(&self, flags: &[&str]) -> Result<Child> {
+        let mut child = Command::new("/proc/self/exe");
+        child.arg0("extol").args(["umount", "--serving", &self.mount.id.to_string()]).args(flags);
+        // It may outlive this process, and keeps nothing of the caller open.
+        child.arg("--").arg(self.dir());
+        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        child
+            .spawn()
+            .map_err(|error| Failure::system(format_args!("cannot start a process: {error}")))
+    }
+
+    /// Why umount(2) has not returned.
+    fn detach_waits(&self) -> String {
+        let dir = self.dir().display();
+        format!("waiting for {dir}: its daemon still writes, or does not answer (-f ends that)")
+    }
+
+    /// ` by bash (1234): current directory, …` where that is known.
+    fn suffix(&self) -> String {
+        let Mount { id, device, dir, .. } = &self.mount;
+        let table = MountTable::own().unwrap_or_default();
+        if let Some(above) = table.iter().find(|mount| mount.parent == *id) {
+            return format!(" by the mount on {}", above.dir.display());
+        }
+        let (id, device, place) = (*id, *device, dir.clone());
+        let users = bounded(move || extol_proc::users_of(Target::Mount(id, device, &place)));
+        if !users.users.is_empty() {
+            return format!(" by {users}");
+        }
+        if let Some(device) = extol_proc::loops_below(dir).first() {
+            let (node, file) = (device.node.display(), device.backing.display());
+            return format!(" by {node} over {file}");
+        }
+        hidden(&users)
+    }
+
+    /// Waits for the end of the daemon, and reads how it ended.
+    fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
+        let Daemon { pid, process, report } = daemon;
+        let dir = self.dir().display();
+        let reason = || self.mount_stays().unwrap_or_else(|| "it still writes".to_owned());
+        let waits = || format!("{dir} is unmounted; waiting for its daemon ({pid}): {}", reason());
+        if !Wait::new(deadline).for_process(&process, waits)? {
+            return Err(Failure::new(format_args!(
+                "{dir} is unmounted, but its daemon ({pid}) has not ended after {deadline}: {}",
+                reason()
+            )));
+        }
+        match report {
+            Some(report) => report.read(),
+            None => {
+                let unknown =
+                    "is unmounted, but its daemon has sent no exit report: see the system log";
+                warn(format_args!("{dir} {unknown}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// What keeps the file system mounted after its mount here is gone.
+    fn mount_stays(&self) -> Option<String> {
+        let Mount { device, source, .. } = &self.mount;
+        let same = |mount: &&Mount| mount.device == *device && mount.source == *source;
+        if let Some(mount) = MountTable::own().ok()?.iter().find(same) {
+            return Some(format!("it is mounted on {} as well", mount.dir.display()));
+        }
+        let mount = self.mount.clone();
+        bounded(move || mounted_elsewhere(&mount)).or_else(|| {
+            let device = *device;
+            let users = bounded(move || extol_proc::users_of(Target::FileSystem(device)));
+            (!users.users.is_empty()).then(|| format!("in use by {users}"))
+        })
+    }
+}
+
+/// Where another mount namespace has this file system mounted, and a process of that namespace.
+fn mounted_elsewhere(mount: &Mount) -> Option<String> {
+    let own = extol_proc::Process::own().mount_namespace();
+    let mut seen = vec![own];
+    for process in extol_proc::processes() {
+        let namespace = process.mount_namespace();
+        if namespace.is_none() || seen.contains(&namespace) {
+            continue;
+        }
+        seen.push(namespace);
+        let Ok(table) = MountTable::of(process.0) else { continue };
+        let same = |other: &&Mount| other.device == mount.device && other.source == mount.source;
+        if let Some(other) = table.iter().find(same) {
+            let dir = other.dir.display();
+            return Some(format!("it is mounted on {dir} in the mount namespace of {process}"));
+        }
+    }
+    None
+}
+
+/// Looks at processes, for a bounded time: one that executes a program while the daemon does not
+/// answer cannot be looked at.
+fn bounded<T: Default + Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, seen) = mpsc::channel();
+    let started = std::thread::Builder::new().spawn(move || send.send(look()));
+    match started {
+        Ok(_) => seen.recv_timeout(LOOK_TIMEOUT).unwrap_or_default(),
+        Err(_) => T::default(),
+    }
+}
+
+/// Why no process is named.
+fn hidden(users: &Users) -> String {
+    match users.hidden {
+        0 => String::new(),
+        _ => " (perhaps by processes of other users, which root sees)".to_owned(),
+    }
+}
+
+/// Tells the parent which process serves the mount on `dir`, as text.
+fn tell_daemon(dir: &Path) -> Result<()> {
+    let mut text = [0; 32];
+    match rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..]) {
+        Ok(len) => {
+            let text = text.get(..len).unwrap_or_default();
+            let _ = std::io::stderr().write_all(text);
+            Ok(())
+        }
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(Failure::silent(DEAD)),
+        Err(_) => Err(Failure::silent(Failure::FAILED)),
+    }
+}
+
+/// Opens the process with this number and connects to it.
+fn open_daemon(number: &str) -> std::result::Result<Daemon, Errno> {
+    let pid = number.parse().ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    // While the process is open, its number is not given to another.
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(Daemon { pid, process, report: exit_report::connect(pid) })
+}
