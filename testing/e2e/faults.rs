@@ -308,7 +308,8 @@ fn an_aborted_connection_is_a_failure() {
     }
     for sandbox in [true, false] {
         let scratch = Scratch::new();
-        let dir = scratch.dir("mnt");
+        let (dir, connections) = (scratch.dir("mnt"), scratch.dir("connections"));
+        run_ok(tool("mount").args(["-t", "fusectl", "none"]).arg(&connections));
         let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
         let mut command = extol();
         command.args(["mount", "-f"]).args((!sandbox).then_some("--no-sandbox"));
@@ -317,7 +318,8 @@ fn an_aborted_connection_is_a_failure() {
         synced(&dir.join("file"), b"kept").unwrap();
         let device = std::os::unix::fs::MetadataExt::dev(&std::fs::metadata(&dir).unwrap());
         let minor = rustix::fs::minor(device);
-        std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1").unwrap();
+        std::fs::write(connections.join(minor.to_string()).join("abort"), "1").unwrap();
+        unmount(&connections);
         let began = Instant::now();
         while extol_testkit::mounted_type(&dir).is_some() {
             assert!(began.elapsed() < Duration::from_secs(10), "a dead mount stays");
