@@ -244,6 +244,43 @@ fn a_remount_mends_a_full_host() {
     }
 }
 
+/// What the kernel caches of the root directory goes with what is lost. With a write-back cache the
+/// kernel keeps sizes that nothing can take from it: there it is refused.
+#[test]
+fn a_mended_root_is_listed_anew() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for options in ["noio_uring", "writeback_cache"] {
+        let scratch = Scratch::new();
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
+        let dir = scratch.dir("mnt");
+        let mount = ExtolMount::start(&image.path, &dir, &[options]);
+        synced(&dir.join("keep"), b"kept").unwrap();
+        run_ok(extol().arg("sync").arg(&dir));
+        std::fs::rename(dir.join("keep"), dir.join("lost")).unwrap();
+        let names = || {
+            let mut names: Vec<_> =
+                std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), names(), "cached");
+        assert!(names().contains(&"lost".into()));
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        let mended = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
+        if options == "writeback_cache" {
+            assert_eq!(mended.code, Some(32), "{}", mended.output);
+            assert!(mended.output.contains("unmount the volume"), "{}", mended.output);
+        } else {
+            assert_eq!(mended.code, Some(0), "{}", mended.output);
+            assert_eq!(names(), ["keep", "lost+found"].map(std::ffi::OsString::from));
+            assert_eq!(std::fs::read(dir.join("keep")).unwrap(), b"kept");
+        }
+        drop(mount);
+    }
+}
+
 /// The page of the counters of this mount.
 fn metrics_of(mount: &ExtolMount) -> String {
     let log = mount.log();

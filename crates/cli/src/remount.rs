@@ -24,6 +24,9 @@ pub fn run(args: &RemountArgs) -> Result<()> {
     if let Some(id) = args.serving {
         return make_read_only(&args.dir, id);
     }
+    if args.options.is_empty() {
+        return Err(Failure::usage("no options: give them with -o (see extol remount --help)"));
+    }
     remount(&args.dir, &args.options, false, false, args.verbose)
 }
 

@@ -5,6 +5,7 @@ mod current;
 mod handle;
 mod reopen;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_block::SharedDevice;
@@ -35,6 +36,8 @@ pub struct Ext4 {
     threads: Mutex<Option<Threads>>,
     /// See [`Ext4::outdated`].
     outdated: Mutex<Vec<u32>>,
+    /// The front end keeps sizes of files ([`Mountable::caches_sizes`]).
+    sizes_cached: AtomicBool,
     /// The state as it was opened.
     #[cfg(test)]
     first: Arc<MountedFs>,
@@ -70,6 +73,7 @@ impl Ext4 {
             device,
             threads: Mutex::new(Some(threads)),
             outdated: Mutex::default(),
+            sizes_cached: AtomicBool::new(false),
             #[cfg(test)]
             first: Arc::clone(fs),
             closed: OnceLock::new(),
@@ -420,6 +424,10 @@ impl Mountable for Ext4 {
 
     fn wait_thawed(&self) {
         self.fs().freeze_gate.wait_open();
+    }
+
+    fn caches_sizes(&self) {
+        self.sizes_cached.store(true, Ordering::Release);
     }
 
     fn take_outdated(&self) -> Vec<u32> {

@@ -299,16 +299,19 @@ impl InodeTable {
     }
 
     /// Takes over what a front end refers to in the table of a mount that has ended. `is_same`: the
-    /// number means the same inode as there. Gives all the numbers.
+    /// number means the same inode as there. Gives all the numbers, and the root, which needs no
+    /// reference.
     pub fn adopt(&self, old: &Self, vol: &Volume, is_same: impl Fn(u32) -> bool) -> Vec<u32> {
         let counts_opens = old.counts_opens.load(Ordering::Acquire);
         self.counts_opens.store(counts_opens, Ordering::Release);
-        let mut all = Vec::new();
+        let mut all = vec![InodeNr::ROOT.0];
         for (ino, refs) in
             old.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().refs))
         {
-            all.push(ino);
             let is_root = ino == InodeNr::ROOT.0;
+            if !is_root {
+                all.push(ino);
+            }
             let lost = !is_root && !is_same(ino);
             let held = lost && !vol.is_in_use(InodeNr(ino));
             if held {

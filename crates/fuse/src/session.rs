@@ -18,7 +18,7 @@ use extol_fuse_uring::RegisterError;
 use extol_vfs::Mountable;
 use rustix::io::Errno as Os;
 
-use crate::abi::{IN_HEADER, MAX_FIXED, op};
+use crate::abi::{IN_HEADER, MAX_FIXED, cap, op};
 use crate::config::{MountConfig, Transport};
 use crate::connection::Shared;
 use crate::counts::Counts;
@@ -84,6 +84,9 @@ impl Mount {
         let started = confined.map_err(MountError::Io).and_then(|sandbox| {
             let (agreed, prepared, mut note) = handshake(&device, config, processors)?;
             let pool = Pool::new(active, config.max_threads);
+            if agreed.has(cap::WRITEBACK_CACHE) {
+                fs.caches_sizes();
+            }
             let mut shared = Shared::new(fs, device, agreed, pool);
             shared.dir.clone_from(&dir);
             shared.over_io_uring = AtomicBool::new(prepared.is_some());

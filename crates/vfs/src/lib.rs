@@ -294,6 +294,11 @@ pub trait Mountable: VolumeControl {
     /// Returns when the volume is not frozen.
     fn wait_thawed(&self) {}
 
+    /// From now on the caller keeps the sizes of files itself, and writes its data back later. What
+    /// it keeps cannot be taken from it, so a volume that an error has stopped cannot be opened
+    /// again below it.
+    fn caches_sizes(&self) {}
+
     /// After a remount: the inodes of which a front end must drop all that it caches, because the
     /// file system was read again from its device. They are told once.
     fn take_outdated(&self) -> Vec<u32> {

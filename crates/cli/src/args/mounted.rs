@@ -140,7 +140,6 @@ pub(super) fn timeout(text: &str) -> std::result::Result<f64, String> {
 pub struct RemountArgs {
     /// Mount options, separated by commas.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
-    #[arg(required_unless_present = "serving")]
     pub options: Vec<OsString>,
     /// Say what is in force afterwards.
     #[arg(short, long)]

@@ -29,6 +29,7 @@
 //! - RO-4: a shutdown on purpose is not mended: it stands for a power cut.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Inode, InodeNr};
@@ -68,6 +69,12 @@ impl Ext4 {
         let (options, mut warnings) = remount::parse(old, list)?;
         if old.vol.journal.failure().is_none() {
             return refuse("the volume was shut down; unmount it and mount it again");
+        }
+        if self.sizes_cached.load(Ordering::Acquire) {
+            return refuse(
+                "with writeback_cache the kernel keeps sizes of files that may be lost; unmount \
+                 the volume and mount it again",
+            );
         }
         // What waits for a thaw must end. (The mark of a thaw cannot be written, nor need it be.)
         let _ = maintenance::thaw(old);
