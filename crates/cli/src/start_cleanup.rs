@@ -19,6 +19,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::monitor;
 use crate::mount_table::mounts_on;
@@ -53,9 +55,11 @@ impl MountTarget {
 
     /// True if the mount stands and nothing answers it any more.
     pub fn is_dead(&self) -> bool {
-        let answer = || std::fs::metadata(&self.dir).map_err(|error| error.raw_os_error());
-        let not_connected = rustix::io::Errno::NOTCONN.raw_os_error();
-        self.is_mounted() && answer().is_err_and(|code| code == Some(not_connected))
+        // Not from the kernel's cache, which outlives the connection.
+        let flags = AtFlags::STATX_FORCE_SYNC;
+        let answer = || statx(CWD, &self.dir, flags, StatxFlags::BASIC_STATS);
+        let is_gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
+        self.is_mounted() && answer().is_err_and(is_gone)
     }
 
     fn is_mounted(&self) -> bool {

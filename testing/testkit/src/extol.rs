@@ -189,14 +189,16 @@ impl ExtolMount {
         assert!(status.success(), "extol ended with {status}: {}", self.log());
     }
 
-    /// Unmounts a volume that may have failed: gives the exit code of the daemon, `None` if a
+    /// Unmounts a volume that may have failed, unless the daemon has done so: gives the exit code of the daemon, `None` if a
     /// signal ended it.
     ///
     /// # Panics
     /// If the mount stays busy, or the daemon panicked or does not end.
     #[track_caller]
     pub fn end(mut self) -> Option<i32> {
-        unmount(&self.dir);
+        if mounted_type(&self.dir).is_some() {
+            unmount(&self.dir);
+        }
         self.wait_for_end().code()
     }
 
