@@ -50,7 +50,7 @@ fn fsync_batching() {
         threads: vec![2, 4],
         policies: ["none", "static", "adaptive"].map(str::to_owned).into(),
         peers: vec![Contender::Library("commit=30".into())],
-        conduct: conduct(scratch.path(), Some(0.02)),
+        conduct: conduct(scratch.path(), Some(0.1)),
         ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
@@ -135,7 +135,7 @@ fn fast_commit() {
         media: vec![Medium::Memory],
         plain: true,
         syncs: 10,
-        conduct: conduct(scratch.path(), Some(0.02)),
+        conduct: conduct(scratch.path(), Some(0.1)),
         ..defaults()
     };
     let (steps, report) = told(|p| bench.run(p));
