@@ -73,7 +73,11 @@ run_job() {
     IFS=$'\t' read -r title dir command < <(sed -n "$2p" "$work/$1")
     printf '%s\t%s\n' "$SECONDS" "$title" >"$mine/running"
     {
-        time { (cd "$dir" && eval "$command") >"$mine/log" 2>&1 </dev/null; }
+        # (The shell has commands in the background ignore these signals, and their children too.)
+        time {
+            (cd "$dir" && eval "env --default-signal=HUP,INT,QUIT $command") \
+                >"$mine/log" 2>&1 </dev/null
+        }
     } 2>"$mine/time" || rc=$?
     rm "$mine/running"
     (

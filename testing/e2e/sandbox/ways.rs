@@ -57,7 +57,7 @@ fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
     };
     let mount = mounted();
     let sh = |script: &str| run_ok(user.command("sh").args(["-c", script]).current_dir("/"));
-    let shown = sh(&format!("{} stat {}", user.program.display(), dir.display()));
+    let shown = sh(&format!("{} stat --all {}", user.program.display(), dir.display()));
     assert!(
         shown.contains("no capabilities, no groups, no_new_privs, seccomp, Landlock"),
         "{shown}"
@@ -194,7 +194,7 @@ fn in_a_user_namespace() {
         println!("SKIP: ordinary users may not make user namespaces here");
         return;
     }
-    let done = within("echo hello >$MNT/a && \"$EXTOL\" stat $MNT | grep ^sandbox");
+    let done = within("echo hello >$MNT/a && \"$EXTOL\" stat --all $MNT | grep ^sandbox");
     assert!(
         done.success() && done.output.contains("no_new_privs, seccomp, Landlock"),
         "{}",
