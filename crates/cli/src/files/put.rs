@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result};
-use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, XattrSet};
+use extol_vfs::{
+    Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
+};
 
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::PutArgs;
@@ -172,30 +174,81 @@ impl<'t> CopyIn<'t> {
         if self.image == Some(key) {
             return Err("the image itself is left out".into());
         }
+        let there = there(dir, name, metadata.is_dir())?;
         let shared = !metadata.is_dir() && metadata.nlink() > 1;
         if shared && let Some(first) = self.made.get(&key) {
-            let linked = dir.fs.link(first.ino, dir.ino, name)?;
-            drop(InodeRef::from_attr(dir.fs, &linked));
-            return Ok(());
+            return give_name(first, dir, name, matches!(there, There::Other));
         }
-        let node = make(path, &metadata, dir, name)?;
-        if metadata.is_dir() {
-            self.directory(path, &node)?;
-        } else if metadata.is_file() {
-            self.contents(&File::open(path)?, &node)?;
-            if interrupt::came() {
-                // Half a file looks like a whole one.
-                drop(node);
-                dir.fs.unlink(dir.ino, name)?;
-                return Ok(());
+        let node = match there {
+            There::Directory(node) => {
+                self.fill_node(path, &metadata, &node)?;
+                node
             }
-        }
-        self.attributes(path, &node)?;
-        put_owner_mode_times(&metadata, &node)?;
+            There::Nothing => {
+                let node = make(path, &metadata, dir, name)?;
+                self.fill_node(path, &metadata, &node)?;
+                if interrupt::came() && metadata.is_file() {
+                    // Half a file looks like a whole one.
+                    drop(node);
+                    return Ok(dir.fs.unlink(dir.ino, name)?);
+                }
+                node
+            }
+            There::Other => match self.replace(path, &metadata, dir, name)? {
+                Some(node) => node,
+                None => return Ok(()),
+            },
+        };
         if shared {
             self.made.insert(key, node);
         }
         Ok(())
+    }
+
+    /// Puts a file in the place of another one, which stays until the new one is whole. `None` if
+    /// a signal came before that.
+    fn replace(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        dir: &InodeRef<'t>,
+        name: &[u8],
+    ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
+        if metadata.is_file() {
+            // Until it has a name, its last reference deletes it.
+            let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(metadata))?;
+            let node = InodeRef::from_attr(dir.fs, &attr);
+            self.fill_node(path, metadata, &node)?;
+            if interrupt::came() {
+                return Ok(None);
+            }
+            give_name(&node, dir, name, true)?;
+            return Ok(Some(node));
+        }
+        let (node, temporary) = with_temporary(|temporary| make(path, metadata, dir, temporary))?;
+        let put = self.fill_node(path, metadata, &node).and_then(|()| {
+            Ok(dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
+        });
+        if put.is_err() {
+            let _ = dir.fs.unlink(dir.ino, &temporary);
+        }
+        put.map(|()| Some(node))
+    }
+
+    /// Copies what an inode holds and its attributes.
+    fn fill_node(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        node: &InodeRef<'t>,
+    ) -> std::result::Result<(), Problem> {
+        if metadata.is_dir() {
+            self.directory(path, node)?;
+        } else if metadata.is_file() {
+            self.contents(&File::open(path)?, node)?;
+        }
+        self.attributes(path, node)?;
+        put_owner_mode_times(metadata, node)
     }
 
     /// Copies what is in a directory.
@@ -254,7 +307,75 @@ impl<'t> CopyIn<'t> {
     }
 }
 
-/// Makes the inode, or takes a directory that is there.
+/// What has the name that is wanted.
+enum There<'t> {
+    Nothing,
+    /// A directory, into which another one is copied.
+    Directory(InodeRef<'t>),
+    /// What is replaced.
+    Other,
+}
+
+fn there<'t>(dir: &InodeRef<'t>, name: &[u8], by_dir: bool) -> extol_vfs::Result<There<'t>> {
+    match dir.child(name) {
+        Ok(there) => match (there.is_dir()?, by_dir) {
+            (true, true) => Ok(There::Directory(there)),
+            (true, false) => Err(FsError::IsADirectory),
+            (false, true) => Err(FsError::NotADirectory),
+            (false, false) => Ok(There::Other),
+        },
+        Err(FsError::NotFound) => Ok(There::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Temporary names that are tried.
+const TRIES: u32 = 1000;
+
+/// Makes something under a temporary name, and gives that name.
+fn with_temporary<T>(
+    mut make: impl FnMut(&[u8]) -> std::result::Result<T, Problem>,
+) -> std::result::Result<(T, Vec<u8>), Problem> {
+    for number in 0..TRIES {
+        let name = format!(".extol-{number}").into_bytes();
+        match make(&name) {
+            Err(problem) if problem.downcast_ref() == Some(&FsError::Exists) => {}
+            made => return Ok((made?, name)),
+        }
+    }
+    Err(FsError::Exists.into())
+}
+
+/// Gives an inode one more name; `over` what has it.
+fn give_name(
+    node: &InodeRef<'_>,
+    dir: &InodeRef<'_>,
+    name: &[u8],
+    over: bool,
+) -> std::result::Result<(), Problem> {
+    let link = |name: &[u8]| -> std::result::Result<(), Problem> {
+        let linked = dir.fs.link(node.ino, dir.ino, name)?;
+        drop(InodeRef::from_attr(dir.fs, &linked));
+        Ok(())
+    };
+    if !over {
+        return link(name);
+    }
+    let ((), temporary) = with_temporary(link)?;
+    let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+    // (A rename to another name of the same file leaves both.)
+    match dir.fs.unlink(dir.ino, &temporary) {
+        Err(error) if error != FsError::NotFound => renamed.and(Err(error))?,
+        _ => renamed?,
+    }
+    Ok(())
+}
+
+fn owner(metadata: &Metadata) -> Creds {
+    Creds { uid: metadata.uid(), gid: metadata.gid() }
+}
+
+/// Makes the inode.
 fn make<'t>(
     path: &Path,
     metadata: &Metadata,
@@ -262,16 +383,6 @@ fn make<'t>(
     name: &[u8],
 ) -> std::result::Result<InodeRef<'t>, Problem> {
     let kind = metadata.file_type();
-    match dir.child(name) {
-        Ok(there) if kind.is_dir() && there.is_dir()? => return Ok(there),
-        Ok(there) if there.is_dir()? => return Err(FsError::IsADirectory.into()),
-        Ok(there) => {
-            drop(there);
-            dir.fs.unlink(dir.ino, name)?;
-        }
-        Err(FsError::NotFound) => {}
-        Err(error) => return Err(error.into()),
-    }
     let device = Rdev {
         major: rustix::fs::major(metadata.rdev()),
         minor: rustix::fs::minor(metadata.rdev()),
@@ -291,9 +402,8 @@ fn make<'t>(
     } else {
         NewNode::Regular
     };
-    let owner = Creds { uid: metadata.uid(), gid: metadata.gid() };
     let perm = if kind.is_symlink() { 0o777 } else { 0o600 };
-    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner)?;
+    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner(metadata))?;
     Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 

@@ -209,6 +209,46 @@ fn what_is_there_is_replaced_and_never_written_through() {
 }
 
 #[test]
+fn what_cannot_be_copied_leaves_what_was_there() {
+    let fixture = Fixture::new();
+    let file = fixture.path("file");
+    fs::write(&file, "old").unwrap();
+    extol!("put", fixture.image, file, "/file").unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    assert_eq!(extol!("put", fixture.image, fixture.path("dir"), "/file").unwrap_err().code, 32);
+    File::create(&file).unwrap().write_all_at(&[1; 80 << 20], 0).unwrap();
+    assert_eq!(extol!("put", fixture.image, file, "/file").unwrap_err().code, 32);
+    assert_eq!(fixture.names(), ["/file"]);
+    let out = fixture.path("out");
+    fs::create_dir_all(out.join("in")).unwrap();
+    extol!("cp", fixture.image, "/file", out.join("file")).unwrap();
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
+    extol!("mkdir", fixture.image, "/d").unwrap();
+    assert_eq!(extol!("cp", fixture.image, "/d", out.join("file")).unwrap_err().code, 32);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
+    check(&fixture.image);
+}
+
+#[test]
+fn hard_links_and_links_replace() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    make_tree(&tree);
+    for _ in 0..2 {
+        let (a, again, link) = (tree.join("a"), tree.join("again"), tree.join("link"));
+        extol!("put", fixture.image, a, again, link, "/").unwrap();
+        extol!("cp", "-a", fixture.image, "/a", "/again", "/link", fixture.path("")).unwrap();
+    }
+    let id = |name| fs::metadata(fixture.path(name)).unwrap().ino();
+    assert_eq!(id("again"), id("a/b/text"));
+    assert!(fixture.path("link").is_symlink());
+    let left = fs::read_dir(fixture.path("")).unwrap().flatten();
+    assert!(!left.map(|e| e.file_name()).any(|name| name.as_bytes().starts_with(b".extol")));
+    assert!(!fixture.names().iter().any(|name| name.contains(".extol")));
+    check(&fixture.image);
+}
+
+#[test]
 fn making_is_careful() {
     let fixture = Fixture::new();
     assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
