@@ -262,7 +262,7 @@ impl<'t> CopyIn<'t> {
     }
 
     /// Copies extended attributes.
-    fn attributes(&self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+    fn attributes(&mut self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
         if !self.xattrs {
             return Ok(());
         }
@@ -271,7 +271,16 @@ impl<'t> CopyIn<'t> {
         for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
             let mut value = vec![0; 65536];
             if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
-                node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any)?;
+                match node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any) {
+                    Err(FsError::NoSpace) => return Err(FsError::NoSpace.into()),
+                    // The file is whole without it.
+                    Err(error) => {
+                        let name = String::from_utf8_lossy(name);
+                        let why = format!("the attribute {name} is left out: {error}");
+                        self.problem(path, &*Problem::from(why));
+                    }
+                    Ok(()) => {}
+                }
             }
         }
         Ok(())
@@ -407,13 +416,12 @@ fn make<'t>(
     Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 
-/// Extended attributes that are worth copying: all but those which security modules set on their
-/// own.
+/// Extended attributes that ext4 keeps by their names.
 fn is_copied(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.")
         || name.starts_with(b"system.posix_acl_")
-        || name == b"security.capability"
+        || name.starts_with(b"security.")
 }
 
 fn put_owner_mode_times(

@@ -249,6 +249,30 @@ fn hard_links_and_links_replace() {
 }
 
 #[test]
+fn attributes_of_security_modules_are_kept() {
+    if !extol_testkit::require(&[extol_testkit::Need::Root]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(tree.join("file"), "security.note", b"kept", flags).unwrap();
+    extol!("put", fixture.image, tree.join("file"), "/").unwrap();
+    let filled = fixture.path("filled");
+    extol!("mkfs", "-q", "-d", tree, filled, "20M").unwrap();
+    for image in [&fixture.image, &filled] {
+        let out = fixture.path("out");
+        extol!("cp", "-a", image, "/file", out).unwrap();
+        let mut value = [0; 100];
+        let len = rustix::fs::getxattr(&out, "security.note", &mut value[..]).unwrap();
+        assert_eq!(&value[..len], b"kept");
+        fs::remove_file(out).unwrap();
+    }
+}
+
+#[test]
 fn making_is_careful() {
     let fixture = Fixture::new();
     assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
