@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
-use extol_cli_common::{Failure, Result};
+use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{
     Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
 };
@@ -33,8 +33,8 @@ struct CopyIn<'t> {
     /// The image itself, which does not go into itself.
     image: Option<(u64, u64)>,
     xattrs: bool,
-    /// Nothing more is copied after the volume was full.
-    ends_when_full: bool,
+    /// The volume was made just before. Nothing more is copied after it was full.
+    is_new: bool,
     full: bool,
 }
 
@@ -67,7 +67,7 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
     let mut options = VolumeOptions::default();
     options.journal.path = how.journal.clone();
     let mut tree = Tree::open_with(image, options, true)?;
-    let mut copy = CopyIn { xattrs: how.xattrs, ends_when_full: true, ..CopyIn::new(&tree) };
+    let mut copy = CopyIn { xattrs: how.xattrs, is_new: true, ..CopyIn::new(&tree) };
     match tree.root() {
         Ok(root) => {
             let filled = copy.directory(dir, &root).and_then(|()| copy.attributes(dir, &root));
@@ -96,7 +96,7 @@ impl<'t> CopyIn<'t> {
             problems: Vec::new(),
             image: fs::metadata(&tree.source).ok().map(|file| (file.dev(), file.ino())),
             xattrs: true,
-            ends_when_full: false,
+            is_new: false,
             full: false,
         }
     }
@@ -154,7 +154,7 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        if interrupt::came() || (self.full && self.ends_when_full) {
+        if interrupt::came() || (self.full && self.is_new) {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
@@ -172,7 +172,13 @@ impl<'t> CopyIn<'t> {
         let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
         if self.image == Some(key) {
-            return Err("the image itself is left out".into());
+            let why = "the image itself is left out";
+            if self.is_new {
+                // It was made there just before, by the command itself.
+                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.display())));
+                return Ok(());
+            }
+            return Err(why.into());
         }
         let there = there(dir, name, metadata.is_dir())?;
         let shared = !metadata.is_dir() && metadata.nlink() > 1;

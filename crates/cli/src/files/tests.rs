@@ -273,6 +273,21 @@ fn attributes_of_security_modules_are_kept() {
 }
 
 #[test]
+fn an_image_in_the_directory_that_fills_it() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "whole").unwrap();
+    let image = tree.join("image");
+    extol!("mkfs", "-q", "-d", tree, image, "20M").unwrap();
+    let fixture = Fixture { image, ..fixture };
+    assert_eq!(fixture.names(), ["/file"]);
+    check(&fixture.image);
+    // Here it is a mistake.
+    assert_eq!(extol!("put", fixture.image, tree, "/").unwrap_err().code, 32);
+}
+
+#[test]
 fn making_is_careful() {
     let fixture = Fixture::new();
     assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
