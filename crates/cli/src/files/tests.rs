@@ -288,11 +288,27 @@ fn an_image_in_the_directory_that_fills_it() {
 }
 
 #[test]
+fn what_fails_leaves_no_image_behind_a_link() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("large"), vec![1; 24 << 20]).unwrap();
+    let (link, target) = (fixture.path("link"), fixture.path("target"));
+    symlink("target", &link).unwrap();
+    assert!(extol!("mkfs", "-q", "-d", tree, link, "20M").is_err());
+    assert!(!target.exists() && link.is_symlink());
+    assert!(extol!("mkfs", "-q", "-b", "1000", link, "20M").is_err());
+    assert!(!target.exists() && link.is_symlink());
+}
+
+#[test]
 fn making_is_careful() {
     let fixture = Fixture::new();
     assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
     extol!("mkfs", "-q", "-F", fixture.image).unwrap();
     extol!("mkfs", "-n", fixture.image).unwrap();
+    extol!("mkfs", "-n", "-F", fixture.image, "100M").unwrap();
+    assert_eq!(fs::metadata(&fixture.image).unwrap().len(), 64 << 20);
     assert_eq!(extol!("mkfs", "-q", fixture.path("new")).unwrap_err().code, 1);
     assert!(extol!("mkfs", "-q", "-b", "1000", fixture.path("new"), "8M").is_err());
     assert!(!fixture.path("new").exists());
