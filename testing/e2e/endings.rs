@@ -274,8 +274,7 @@ fn put_and_cp_leave_no_half_file() {
 
         extol_ok(&["put", path, text(&source), "/"]);
         let dest = scratch.dir("dest");
-        let large = dest.join("tree/b-large");
-        let half = || large.metadata().is_ok_and(|file| file.len() > 0);
+        let half = || half_made(&dest.join("tree"));
         let args = ["cp", path, "/tree", text(&dest)];
         let (ended, said) = interrupted(&scratch, ("pwrite64", 100), signal, &args, half);
         assert_eq!((ended, said.trim()), (Some(code), "extol: interrupted"));
@@ -293,6 +292,51 @@ fn put_and_cp_leave_no_half_file() {
         assert!(ended == Some(code) && said.lines().count() == 1, "{ended:?}: {said}");
         e2fsck(&image).assert_clean("after an interrupted rm");
         image.remove();
+    }
+}
+
+/// True if a file with a temporary name is there, and some of it.
+fn half_made(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".extol-"))
+        .any(|entry| entry.metadata().is_ok_and(|file| file.len() > 0))
+}
+
+/// An interrupted copy over a file leaves the old file, and nothing else.
+#[test]
+fn put_and_cp_keep_what_they_would_replace() {
+    if !require(&[&NEEDS[..], &STRACE].concat()) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 128 << 20, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let file = scratch.join("f0");
+    let large = scratch.join("large");
+    std::fs::write(&large, vec![7; 24 << 20]).expect("write");
+    let dest = scratch.dir("dest");
+    for (signal, code) in SIGNALS {
+        std::fs::write(&file, "old").expect("write");
+        extol_ok(&["put", path, text(&file), "/"]);
+        std::fs::write(&file, vec![8; 24 << 20]).expect("write");
+        let began = Instant::now();
+        let some_time = || began.elapsed() > Duration::from_millis(1500);
+        let args = ["put", path, text(&file), "/"];
+        let (ended, said) = interrupted(&scratch, ("pread64", 100), signal, &args, some_time);
+        assert_eq!((ended, said.trim()), (Some(code), "extol: interrupted"));
+        e2fsck(&image).assert_clean("after an interrupted put");
+        assert_eq!(extol_ok(&["cat", path, "/f0"]), "old");
+        assert_eq!(extol_ok(&["ls", "-A", path, "/"]).trim(), "f0\nlost+found");
+
+        extol_ok(&["put", path, text(&large), "/f0"]);
+        std::fs::write(dest.join("f0"), "old").expect("write");
+        let args = ["cp", path, "/f0", text(&dest)];
+        let half = || half_made(&dest);
+        let (ended, said) = interrupted(&scratch, ("pwrite64", 100), signal, &args, half);
+        assert_eq!((ended, said.trim()), (Some(code), "extol: interrupted"));
+        assert_eq!(std::fs::read(dest.join("f0")).expect("read"), b"old");
+        assert_eq!(std::fs::read_dir(&dest).expect("the directory").count(), 1);
     }
 }
 

@@ -32,8 +32,7 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
         && let Err(failure) = files::fill(&args.target, dir, &fill)
     {
         if !existed {
-            // The file is of no use.
-            let _ = std::fs::remove_file(&args.target);
+            volume::remove_made(&args.target);
         }
         return Err(failure);
     }

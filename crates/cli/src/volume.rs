@@ -212,10 +212,17 @@ pub fn mkfs(
     }
     let made = make(target, &how, &mut options, confirm, progress);
     if made.is_err() && !existed {
-        // The file is of no use.
-        let _ = std::fs::remove_file(target);
+        remove_made(target);
     }
     made
+}
+
+/// Removes a new image, which is of no use. Of a symbolic link it is what the link names; the link
+/// was there before.
+pub fn remove_made(target: &Path) {
+    if let Ok(file) = std::fs::canonicalize(target) {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 /// True if a volume of this size is made in a file that is not there or that is shorter.

@@ -288,9 +288,11 @@ impl CopyOut {
             FileKind::Directory => Err(FsError::IsADirectory.into()),
             FileKind::Regular => self.regular(source, name, shared),
             FileKind::Symlink => {
-                let node =
-                    self.here()?.symlink(name, &source.inode.fs.readlink(source.inode.ino)?)?;
-                self.attributes(source, &node, self.preserve.new, true)
+                let target = source.inode.fs.readlink(source.inode.ino)?;
+                let (node, staged) = self.here()?.symlink(name, &target)?;
+                let attributes = self.attributes(source, &node, self.preserve.new, true);
+                self.here()?.place(&staged)?;
+                attributes
             }
             FileKind::CharDevice => self.device(source, name, FileType::CharacterDevice),
             FileKind::BlockDevice => self.device(source, name, FileType::BlockDevice),
@@ -317,23 +319,25 @@ impl CopyOut {
 
     fn special(&mut self, source: Source<'_>, name: &[u8], kind: FileType) -> Copied<()> {
         let device = rustix::fs::makedev(source.attr.rdev.major, source.attr.rdev.minor);
-        let node = self.here()?.special(name, kind, device)?;
-        self.attributes(source, &node, self.preserve.new, true)
+        let (node, staged) = self.here()?.special(name, kind, device)?;
+        let attributes = self.attributes(source, &node, self.preserve.new, true);
+        self.here()?.place(&staged)?;
+        attributes
     }
 
     fn regular(&mut self, source: Source<'_>, name: &[u8], shared: bool) -> Copied<()> {
-        let file = self.here()?.file(name)?;
+        let (file, staged) = self.here()?.file(name)?;
+        let copied = self.contents(source, &file);
+        // Half a file looks like a whole one. (What a damaged volume gives of it is kept.)
+        if interrupt::came() || matches!(copied, Err(Problem::Host(_))) {
+            self.here()?.discard(&staged);
+            return if interrupt::came() { Ok(()) } else { copied };
+        }
+        let attributes = self.attributes(source, &file.as_fd(), self.preserve.new, true);
+        self.here()?.place(&staged)?;
         if shared {
             self.made.insert(source.inode.ino, (self.path.clone(), destination::file_id(&file)?));
         }
-        let copied = self.contents(source, &file);
-        if interrupt::came() {
-            // Half a file looks like a whole one.
-            self.made.remove(&source.inode.ino);
-            drop(file);
-            return Ok(self.here()?.remove(name)?);
-        }
-        let attributes = self.attributes(source, &file.as_fd(), self.preserve.new, true);
         copied.and(attributes)
     }
 

@@ -7,16 +7,21 @@
 //! ```text
 //!   open (the user's own argument, links are followed)
 //!     │ enter: mkdirat, openat O_NOFOLLOW|O_DIRECTORY      file, symlink, special:
-//!     ▼                                                    unlinkat, made anew (O_EXCL)
+//!     ▼                                                    made (O_EXCL) as a [`Staged`]
 //!   DestDir ──up──► "..", if that is the directory that `enter` began in (device and inode)
 //! ```
+//!
+//! What is made has a temporary name in the same directory until it is whole; then
+//! [`DestDir::place`] renames it, over what has the name. So an error or a signal leaves what was
+//! there.
 //!
 //! One descriptor is open however deep the tree is. Attributes are set through the descriptor of
 //! what was made, not by name; where only a path will do, it is that of the descriptor in
 //! `/proc/self/fd`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,6 +34,16 @@ use rustix::io::Errno;
 pub(super) type Id = (u64, u64);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Temporary names that are tried.
+const TRIES: u32 = 100;
+
+/// What was made under a temporary name, and the name it is to get.
+#[derive(Debug)]
+pub(super) struct Staged {
+    temporary: OsString,
+    name: OsString,
+}
 
 /// A directory of the destination.
 #[derive(Debug)]
@@ -104,40 +119,69 @@ impl DestDir {
         if above.id == to { Ok(above) } else { Err(moved()) }
     }
 
-    /// Removes what has a name, if it is no directory.
-    fn clear<'n>(&self, name: &'n [u8]) -> io::Result<&'n OsStr> {
+    /// Makes something under a temporary name. What has its name is no directory.
+    fn stage<T>(
+        &self,
+        name: &[u8],
+        mut make: impl FnMut(&OsStr) -> rustix::io::Result<T>,
+    ) -> io::Result<(T, Staged)> {
         let name = component(name)?;
-        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(name),
-            Err(error) => Err(error.into()),
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if FileType::from_raw_mode(there.st_mode).is_dir() => {
+                return Err(Errno::ISDIR.into());
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
+        for _ in 0..TRIES {
+            let number = RandomState::new().build_hasher().finish();
+            let temporary = OsString::from(format!(".extol-{number:016x}"));
+            match make(&temporary) {
+                Err(Errno::EXIST) => {}
+                made => return Ok((made?, Staged { temporary, name: name.to_owned() })),
+            }
+        }
+        Err(Errno::EXIST.into())
     }
 
-    /// Removes a file that was made in it.
-    pub fn remove(&self, name: &[u8]) -> io::Result<()> {
-        self.clear(name).map(drop)
+    /// Gives what was made its name. What had that name is gone then.
+    pub fn place(&self, staged: &Staged) -> io::Result<()> {
+        let placed = rustix::fs::renameat(&self.fd, &staged.temporary, &self.fd, &staged.name);
+        if placed.is_err() {
+            self.discard(staged);
+        }
+        Ok(placed?)
+    }
+
+    /// Removes what was made.
+    pub fn discard(&self, staged: &Staged) {
+        let _ = rustix::fs::unlinkat(&self.fd, &staged.temporary, AtFlags::empty());
     }
 
     /// A new file.
-    pub fn file(&self, name: &[u8]) -> io::Result<File> {
-        let name = self.clear(name)?;
+    pub fn file(&self, name: &[u8]) -> io::Result<(File, Staged)> {
         let how =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, how, Mode::RUSR | Mode::WUSR)?.into())
+        let (fd, staged) = self.stage(name, |temporary| {
+            rustix::fs::openat(&self.fd, temporary, how, Mode::RUSR | Mode::WUSR)
+        })?;
+        Ok((fd.into(), staged))
     }
 
     /// A new symbolic link.
-    pub fn symlink(&self, name: &[u8], target: &[u8]) -> io::Result<Node> {
-        let name = self.clear(name)?;
-        rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, name)?;
-        self.node(name, FileType::Symlink)
+    pub fn symlink(&self, name: &[u8], target: &[u8]) -> io::Result<(Node, Staged)> {
+        let target = OsStr::from_bytes(target);
+        let ((), staged) =
+            self.stage(name, |temporary| rustix::fs::symlinkat(target, &self.fd, temporary))?;
+        Ok((self.node(&staged.temporary, FileType::Symlink)?, staged))
     }
 
     /// A new device node, pipe or socket.
-    pub fn special(&self, name: &[u8], kind: FileType, device: Dev) -> io::Result<Node> {
-        let name = self.clear(name)?;
-        rustix::fs::mknodat(&self.fd, name, kind, Mode::RUSR | Mode::WUSR, device)?;
-        self.node(name, kind)
+    pub fn special(&self, name: &[u8], kind: FileType, device: Dev) -> io::Result<(Node, Staged)> {
+        let ((), staged) = self.stage(name, |temporary| {
+            rustix::fs::mknodat(&self.fd, temporary, kind, Mode::RUSR | Mode::WUSR, device)
+        })?;
+        Ok((self.node(&staged.temporary, kind)?, staged))
     }
 
     fn node(&self, name: &OsStr, kind: FileType) -> io::Result<Node> {
@@ -153,7 +197,6 @@ impl DestDir {
 
     /// One more name for a file that was made `below` this directory.
     pub fn link(&self, below: &Path, id: Id, to: &Self, name: &[u8]) -> io::Result<()> {
-        let name = to.clear(name)?;
         let mut dir = self.try_clone()?;
         let mut parts = below.iter().peekable();
         while let Some(part) = parts.next() {
@@ -166,13 +209,14 @@ impl DestDir {
             if id_of(&file)? != id {
                 return Err(moved());
             }
-            return Ok(rustix::fs::linkat(
-                CWD,
-                proc_path(&file),
-                &to.fd,
-                name,
-                AtFlags::SYMLINK_FOLLOW,
-            )?);
+            let path = proc_path(&file);
+            let ((), staged) = to.stage(name, |temporary| {
+                rustix::fs::linkat(CWD, &path, &to.fd, temporary, AtFlags::SYMLINK_FOLLOW)
+            })?;
+            to.place(&staged)?;
+            // (A rename to another name of the same file leaves both.)
+            to.discard(&staged);
+            return Ok(());
         }
         Err(Errno::NOENT.into())
     }

@@ -100,7 +100,7 @@ impl Preserve {
         } else if name.starts_with(b"user.") {
             attributes.xattr || (is_new && self.user_xattr)
         } else {
-            attributes.xattr && (name.starts_with(b"trusted.") || name == b"security.capability")
+            attributes.xattr && (name.starts_with(b"trusted.") || name.starts_with(b"security."))
         }
     }
 }
@@ -189,9 +189,12 @@ mod tests {
         assert!(some.new.mode && !some.new.ownership && !some.xattr(some.new, true, b"user.a"));
         assert_eq!(preserve(&["--preserve=colour"]).unwrap_err().code, Failure::USAGE);
         assert!(preserve(&["-rR", "-a", "-p"]).is_ok());
-        for (name, kept) in
-            [(&b"user.a"[..], true), (b"trusted.a", false), (b"security.capability", false)]
-        {
+        for (name, kept) in [
+            (&b"user.a"[..], true),
+            (b"trusted.a", false),
+            (b"security.capability", false),
+            (b"security.a", false),
+        ] {
             assert_eq!(plain.xattr(plain.new, true, name), kept);
             assert!(all.xattr(all.new, true, name) && !plain.xattr(plain.existing, false, name));
         }

@@ -9,8 +9,10 @@ use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
-use extol_cli_common::{Failure, Result};
-use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, XattrSet};
+use extol_cli_common::{Failure, Result, warn};
+use extol_vfs::{
+    Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
+};
 
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::PutArgs;
@@ -31,8 +33,8 @@ struct CopyIn<'t> {
     /// The image itself, which does not go into itself.
     image: Option<(u64, u64)>,
     xattrs: bool,
-    /// Nothing more is copied after the volume was full.
-    ends_when_full: bool,
+    /// The volume was made just before. Nothing more is copied after it was full.
+    is_new: bool,
     full: bool,
 }
 
@@ -65,7 +67,7 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
     let mut options = VolumeOptions::default();
     options.journal.path = how.journal.clone();
     let mut tree = Tree::open_with(image, options, true)?;
-    let mut copy = CopyIn { xattrs: how.xattrs, ends_when_full: true, ..CopyIn::new(&tree) };
+    let mut copy = CopyIn { xattrs: how.xattrs, is_new: true, ..CopyIn::new(&tree) };
     match tree.root() {
         Ok(root) => {
             let filled = copy.directory(dir, &root).and_then(|()| copy.attributes(dir, &root));
@@ -94,7 +96,7 @@ impl<'t> CopyIn<'t> {
             problems: Vec::new(),
             image: fs::metadata(&tree.source).ok().map(|file| (file.dev(), file.ino())),
             xattrs: true,
-            ends_when_full: false,
+            is_new: false,
             full: false,
         }
     }
@@ -152,7 +154,7 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        if interrupt::came() || (self.full && self.ends_when_full) {
+        if interrupt::came() || (self.full && self.is_new) {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
@@ -170,32 +172,89 @@ impl<'t> CopyIn<'t> {
         let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
         if self.image == Some(key) {
-            return Err("the image itself is left out".into());
-        }
-        let shared = !metadata.is_dir() && metadata.nlink() > 1;
-        if shared && let Some(first) = self.made.get(&key) {
-            let linked = dir.fs.link(first.ino, dir.ino, name)?;
-            drop(InodeRef::from_attr(dir.fs, &linked));
-            return Ok(());
-        }
-        let node = make(path, &metadata, dir, name)?;
-        if metadata.is_dir() {
-            self.directory(path, &node)?;
-        } else if metadata.is_file() {
-            self.contents(&File::open(path)?, &node)?;
-            if interrupt::came() {
-                // Half a file looks like a whole one.
-                drop(node);
-                dir.fs.unlink(dir.ino, name)?;
+            let why = "the image itself is left out";
+            if self.is_new {
+                // It was made there just before, by the command itself.
+                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.display())));
                 return Ok(());
             }
+            return Err(why.into());
         }
-        self.attributes(path, &node)?;
-        put_owner_mode_times(&metadata, &node)?;
+        let there = there(dir, name, metadata.is_dir())?;
+        let shared = !metadata.is_dir() && metadata.nlink() > 1;
+        if shared && let Some(first) = self.made.get(&key) {
+            return give_name(first, dir, name, matches!(there, There::Other));
+        }
+        let node = match there {
+            There::Directory(node) => {
+                self.fill_node(path, &metadata, &node)?;
+                node
+            }
+            There::Nothing => {
+                let node = make(path, &metadata, dir, name)?;
+                self.fill_node(path, &metadata, &node)?;
+                if interrupt::came() && metadata.is_file() {
+                    // Half a file looks like a whole one.
+                    drop(node);
+                    return Ok(dir.fs.unlink(dir.ino, name)?);
+                }
+                node
+            }
+            There::Other => match self.replace(path, &metadata, dir, name)? {
+                Some(node) => node,
+                None => return Ok(()),
+            },
+        };
         if shared {
             self.made.insert(key, node);
         }
         Ok(())
+    }
+
+    /// Puts a file in the place of another one, which stays until the new one is whole. `None` if
+    /// a signal came before that.
+    fn replace(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        dir: &InodeRef<'t>,
+        name: &[u8],
+    ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
+        if metadata.is_file() {
+            // Until it has a name, its last reference deletes it.
+            let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(metadata))?;
+            let node = InodeRef::from_attr(dir.fs, &attr);
+            self.fill_node(path, metadata, &node)?;
+            if interrupt::came() {
+                return Ok(None);
+            }
+            give_name(&node, dir, name, true)?;
+            return Ok(Some(node));
+        }
+        let (node, temporary) = with_temporary(|temporary| make(path, metadata, dir, temporary))?;
+        let put = self.fill_node(path, metadata, &node).and_then(|()| {
+            Ok(dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
+        });
+        if put.is_err() {
+            let _ = dir.fs.unlink(dir.ino, &temporary);
+        }
+        put.map(|()| Some(node))
+    }
+
+    /// Copies what an inode holds and its attributes.
+    fn fill_node(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        node: &InodeRef<'t>,
+    ) -> std::result::Result<(), Problem> {
+        if metadata.is_dir() {
+            self.directory(path, node)?;
+        } else if metadata.is_file() {
+            self.contents(&File::open(path)?, node)?;
+        }
+        self.attributes(path, node)?;
+        put_owner_mode_times(metadata, node)
     }
 
     /// Copies what is in a directory.
@@ -209,7 +268,7 @@ impl<'t> CopyIn<'t> {
     }
 
     /// Copies extended attributes.
-    fn attributes(&self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+    fn attributes(&mut self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
         if !self.xattrs {
             return Ok(());
         }
@@ -218,7 +277,16 @@ impl<'t> CopyIn<'t> {
         for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
             let mut value = vec![0; 65536];
             if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
-                node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any)?;
+                match node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any) {
+                    Err(FsError::NoSpace) => return Err(FsError::NoSpace.into()),
+                    // The file is whole without it.
+                    Err(error) => {
+                        let name = String::from_utf8_lossy(name);
+                        let why = format!("the attribute {name} is left out: {error}");
+                        self.problem(path, &*Problem::from(why));
+                    }
+                    Ok(()) => {}
+                }
             }
         }
         Ok(())
@@ -254,7 +322,75 @@ impl<'t> CopyIn<'t> {
     }
 }
 
-/// Makes the inode, or takes a directory that is there.
+/// What has the name that is wanted.
+enum There<'t> {
+    Nothing,
+    /// A directory, into which another one is copied.
+    Directory(InodeRef<'t>),
+    /// What is replaced.
+    Other,
+}
+
+fn there<'t>(dir: &InodeRef<'t>, name: &[u8], by_dir: bool) -> extol_vfs::Result<There<'t>> {
+    match dir.child(name) {
+        Ok(there) => match (there.is_dir()?, by_dir) {
+            (true, true) => Ok(There::Directory(there)),
+            (true, false) => Err(FsError::IsADirectory),
+            (false, true) => Err(FsError::NotADirectory),
+            (false, false) => Ok(There::Other),
+        },
+        Err(FsError::NotFound) => Ok(There::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Temporary names that are tried.
+const TRIES: u32 = 1000;
+
+/// Makes something under a temporary name, and gives that name.
+fn with_temporary<T>(
+    mut make: impl FnMut(&[u8]) -> std::result::Result<T, Problem>,
+) -> std::result::Result<(T, Vec<u8>), Problem> {
+    for number in 0..TRIES {
+        let name = format!(".extol-{number}").into_bytes();
+        match make(&name) {
+            Err(problem) if problem.downcast_ref() == Some(&FsError::Exists) => {}
+            made => return Ok((made?, name)),
+        }
+    }
+    Err(FsError::Exists.into())
+}
+
+/// Gives an inode one more name; `over` what has it.
+fn give_name(
+    node: &InodeRef<'_>,
+    dir: &InodeRef<'_>,
+    name: &[u8],
+    over: bool,
+) -> std::result::Result<(), Problem> {
+    let link = |name: &[u8]| -> std::result::Result<(), Problem> {
+        let linked = dir.fs.link(node.ino, dir.ino, name)?;
+        drop(InodeRef::from_attr(dir.fs, &linked));
+        Ok(())
+    };
+    if !over {
+        return link(name);
+    }
+    let ((), temporary) = with_temporary(link)?;
+    let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+    // (A rename to another name of the same file leaves both.)
+    match dir.fs.unlink(dir.ino, &temporary) {
+        Err(error) if error != FsError::NotFound => renamed.and(Err(error))?,
+        _ => renamed?,
+    }
+    Ok(())
+}
+
+fn owner(metadata: &Metadata) -> Creds {
+    Creds { uid: metadata.uid(), gid: metadata.gid() }
+}
+
+/// Makes the inode.
 fn make<'t>(
     path: &Path,
     metadata: &Metadata,
@@ -262,16 +398,6 @@ fn make<'t>(
     name: &[u8],
 ) -> std::result::Result<InodeRef<'t>, Problem> {
     let kind = metadata.file_type();
-    match dir.child(name) {
-        Ok(there) if kind.is_dir() && there.is_dir()? => return Ok(there),
-        Ok(there) if there.is_dir()? => return Err(FsError::IsADirectory.into()),
-        Ok(there) => {
-            drop(there);
-            dir.fs.unlink(dir.ino, name)?;
-        }
-        Err(FsError::NotFound) => {}
-        Err(error) => return Err(error.into()),
-    }
     let device = Rdev {
         major: rustix::fs::major(metadata.rdev()),
         minor: rustix::fs::minor(metadata.rdev()),
@@ -291,19 +417,17 @@ fn make<'t>(
     } else {
         NewNode::Regular
     };
-    let owner = Creds { uid: metadata.uid(), gid: metadata.gid() };
     let perm = if kind.is_symlink() { 0o777 } else { 0o600 };
-    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner)?;
+    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner(metadata))?;
     Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 
-/// Extended attributes that are worth copying: all but those which security modules set on their
-/// own.
+/// Extended attributes that ext4 keeps by their names.
 fn is_copied(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.")
         || name.starts_with(b"system.posix_acl_")
-        || name == b"security.capability"
+        || name.starts_with(b"security.")
 }
 
 fn put_owner_mode_times(

@@ -209,11 +209,106 @@ fn what_is_there_is_replaced_and_never_written_through() {
 }
 
 #[test]
+fn what_cannot_be_copied_leaves_what_was_there() {
+    let fixture = Fixture::new();
+    let file = fixture.path("file");
+    fs::write(&file, "old").unwrap();
+    extol!("put", fixture.image, file, "/file").unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    assert_eq!(extol!("put", fixture.image, fixture.path("dir"), "/file").unwrap_err().code, 32);
+    File::create(&file).unwrap().write_all_at(&[1; 80 << 20], 0).unwrap();
+    assert_eq!(extol!("put", fixture.image, file, "/file").unwrap_err().code, 32);
+    assert_eq!(fixture.names(), ["/file"]);
+    let out = fixture.path("out");
+    fs::create_dir_all(out.join("in")).unwrap();
+    extol!("cp", fixture.image, "/file", out.join("file")).unwrap();
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
+    extol!("mkdir", fixture.image, "/d").unwrap();
+    assert_eq!(extol!("cp", fixture.image, "/d", out.join("file")).unwrap_err().code, 32);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
+    check(&fixture.image);
+}
+
+#[test]
+fn hard_links_and_links_replace() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    make_tree(&tree);
+    for _ in 0..2 {
+        let (a, again, link) = (tree.join("a"), tree.join("again"), tree.join("link"));
+        extol!("put", fixture.image, a, again, link, "/").unwrap();
+        extol!("cp", "-a", fixture.image, "/a", "/again", "/link", fixture.path("")).unwrap();
+    }
+    let id = |name| fs::metadata(fixture.path(name)).unwrap().ino();
+    assert_eq!(id("again"), id("a/b/text"));
+    assert!(fixture.path("link").is_symlink());
+    let left = fs::read_dir(fixture.path("")).unwrap().flatten();
+    assert!(!left.map(|e| e.file_name()).any(|name| name.as_bytes().starts_with(b".extol")));
+    assert!(!fixture.names().iter().any(|name| name.contains(".extol")));
+    check(&fixture.image);
+}
+
+#[test]
+fn attributes_of_security_modules_are_kept() {
+    if !extol_testkit::require(&[extol_testkit::Need::Root]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(tree.join("file"), "security.note", b"kept", flags).unwrap();
+    extol!("put", fixture.image, tree.join("file"), "/").unwrap();
+    let filled = fixture.path("filled");
+    extol!("mkfs", "-q", "-d", tree, filled, "20M").unwrap();
+    for image in [&fixture.image, &filled] {
+        let out = fixture.path("out");
+        extol!("cp", "-a", image, "/file", out).unwrap();
+        let mut value = [0; 100];
+        let len = rustix::fs::getxattr(&out, "security.note", &mut value[..]).unwrap();
+        assert_eq!(&value[..len], b"kept");
+        fs::remove_file(out).unwrap();
+    }
+}
+
+#[test]
+fn an_image_in_the_directory_that_fills_it() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "whole").unwrap();
+    let image = tree.join("image");
+    extol!("mkfs", "-q", "-d", tree, image, "20M").unwrap();
+    let fixture = Fixture { image, ..fixture };
+    assert_eq!(fixture.names(), ["/file"]);
+    check(&fixture.image);
+    // Here it is a mistake.
+    assert_eq!(extol!("put", fixture.image, tree, "/").unwrap_err().code, 32);
+}
+
+#[test]
+fn what_fails_leaves_no_image_behind_a_link() {
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("large"), vec![1; 24 << 20]).unwrap();
+    let (link, target) = (fixture.path("link"), fixture.path("target"));
+    symlink("target", &link).unwrap();
+    assert!(extol!("mkfs", "-q", "-d", tree, link, "20M").is_err());
+    assert!(!target.exists() && link.is_symlink());
+    assert!(extol!("mkfs", "-q", "-b", "1000", link, "20M").is_err());
+    assert!(!target.exists() && link.is_symlink());
+}
+
+#[test]
 fn making_is_careful() {
     let fixture = Fixture::new();
     assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
     extol!("mkfs", "-q", "-F", fixture.image).unwrap();
     extol!("mkfs", "-n", fixture.image).unwrap();
+    extol!("mkfs", "-n", "-F", fixture.image, "100M").unwrap();
+    assert_eq!(fs::metadata(&fixture.image).unwrap().len(), 64 << 20);
     assert_eq!(extol!("mkfs", "-q", fixture.path("new")).unwrap_err().code, 1);
     assert!(extol!("mkfs", "-q", "-b", "1000", fixture.path("new"), "8M").is_err());
     assert!(!fixture.path("new").exists());
