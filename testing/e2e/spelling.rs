@@ -472,6 +472,9 @@ fn mistakes() {
     for (args, words) in [
         (&["mkf", path][..], &["'mkf'", "did you mean 'mkfs'"][..]),
         (&["ls", "--jsn", path], &["--jsn", "extol ls --help"]),
+        (&["umont", path], &["did you mean 'umount'"]),
+        (&["moutn", path], &["did you mean 'mount'"]),
+        (&["chekpoint", path], &["did you mean 'checkpoint'"]),
         (&["info", "--jsn", path], &["--jsn", "did you mean '--json'"]),
         (&["cp", "--presrve=all", path, "a", "b"], &["did you mean '--preserve'"]),
         (&["cp", path, "/a"], &["/a", "where to"]),

@@ -126,7 +126,8 @@ fn mistake(error: &clap::Error) -> String {
             .into_iter()
             .find_map(|kind| match error.get(kind)? {
                 ContextValue::String(text) => Some(text.clone()),
-                ContextValue::Strings(all) => all.first().cloned(),
+                // The most similar one is the last.
+                ContextValue::Strings(all) => all.last().cloned(),
                 _ => None,
             });
     match suggestion {
