@@ -189,8 +189,8 @@ impl ExtolMount {
         assert!(status.success(), "extol ended with {status}: {}", self.log());
     }
 
-    /// Unmounts a volume that may have failed, unless the daemon has done so: gives the exit code of
-    /// the daemon, `None` if a signal ended it.
+    /// Unmounts a volume that may have failed, unless the daemon has done so: gives the exit code
+    /// of the daemon, `None` if a signal ended it.
     ///
     /// # Panics
     /// If the mount stays busy, or the daemon panicked or does not end.
