@@ -27,8 +27,45 @@ pub fn run(args: &RemountArgs) -> Result<()> {
     if args.options.is_empty() {
         return Err(Failure::usage("no options: give them with -o (see extol remount --help)"));
     }
-    remount(&args.dir, &args.options, false, false, args.verbose)
+    remount(&args.dir, &args.options, &How { verbose: args.verbose, ..How::default() })
 }
+
+/// How options are changed.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct How {
+    /// Unknown options are passed over.
+    pub sloppy: bool,
+    /// Only say whether it could be done.
+    pub fake: bool,
+    /// Say what is in force afterwards.
+    pub verbose: bool,
+    /// The list has what the volume was mounted with, as mount(8) takes it from fstab: options that
+    /// cannot change stay.
+    pub as_mounted: bool,
+}
+
+/// What belongs to a mount for its whole life. (Beside what depends on the mount: [`is_fixed`].)
+const FIXED: [&str; 19] = [
+    "untrusted",
+    "max_threads",
+    "writeback_cache",
+    "nowriteback_cache",
+    "io_uring",
+    "noio_uring",
+    "allow_idmap",
+    "noallow_idmap",
+    "allow_root",
+    "uid",
+    "gid",
+    "umask",
+    "fakeroot",
+    "kernel",
+    "offset",
+    "sizelimit",
+    "metrics",
+    "cache_size",
+    "journal_path",
+];
 
 /// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) passes them
 /// on.
@@ -54,21 +91,15 @@ struct Changes {
 }
 
 /// Changes the options of the mount on `dir`.
-pub fn remount(
-    dir: &Path,
-    lists: &[OsString],
-    sloppy: bool,
-    fake: bool,
-    verbose: bool,
-) -> Result<()> {
+pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     let mounted = MountedVolume::of(dir)?;
     let root: PathBuf = mounted.root.clone();
     let entry = mount_entry(&root)
         .filter(Mount::is_fuse)
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
     let before = config_of(entry.options.iter().chain(&entry.volume_options));
-    let changes = changes(&before, &entry.source, lists, sloppy)?;
-    if fake {
+    let changes = changes(&before, &entry.source, lists, how)?;
+    if how.fake {
         return Ok(());
     }
     // Before anything changes: is it extol's, and does it answer?
@@ -116,7 +147,7 @@ pub fn remount(
         // Restores the flags; if that fails, the daemon still refuses writes to a read-only volume.
         let _ = control::set_flags(&root, &before);
     }
-    if verbose && outcome.is_ok() {
+    if how.verbose && outcome.is_ok() {
         warn(format_args!("{} has the options {}", root.display(), mounted.stats()?.mount_options));
     }
     outcome
@@ -165,13 +196,18 @@ fn config_of<'a>(words: impl Iterator<Item = &'a OsString>) -> MountConfig {
     config
 }
 
+/// True for an option that a live mount cannot change.
+fn is_fixed(name: &str, before: &MountConfig, source: &OsStr) -> bool {
+    match name {
+        "loop" => !source.as_encoded_bytes().starts_with(b"/dev/loop"),
+        "allow_other" => !before.allow_other,
+        "noallow_other" => before.allow_other,
+        _ => FIXED.contains(&name),
+    }
+}
+
 /// Changes to a mount of `source` that is as `before` says.
-fn changes(
-    before: &MountConfig,
-    source: &OsStr,
-    lists: &[OsString],
-    sloppy: bool,
-) -> Result<Changes> {
+fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) -> Result<Changes> {
     let mut changes = Changes { config: before.clone(), words: Vec::new() };
     for word in lists.iter().flat_map(options::words) {
         let Some(word) = options::text_of(&word).map(str::to_owned) else {
@@ -179,21 +215,15 @@ fn changes(
             return Err(options::unknown(&word));
         };
         let (name, value) = options::parts(&word);
-        let fixed = match name {
-            // mount(8) passes it on from fstab.
-            "loop" => !source.as_encoded_bytes().starts_with(b"/dev/loop"),
-            "allow_other" => !before.allow_other,
-            "noallow_other" => before.allow_other,
-            "untrusted" | "max_threads" | "writeback_cache" | "nowriteback_cache" | "io_uring"
-            | "noio_uring" | "allow_idmap" | "noallow_idmap" => true,
-            _ => false,
-        };
-        if fixed {
+        if is_fixed(name, before, source) {
+            if how.as_mounted {
+                continue;
+            }
             return Err(Failure::usage(format_args!(
                 "{name} cannot be changed by a remount: unmount and mount again"
             )));
         }
-        if name == "remount" || SHOWN.contains(&name) {
+        if name == "remount" || SHOWN.contains(&name) || options::is_passed_over(name) {
             continue;
         }
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
@@ -211,7 +241,7 @@ fn changes(
                 return Err(Failure::usage(format_args!("bad value for mount option \"{name}\"")));
             }
             changes.words.push(word);
-        } else if !kernel && !sloppy {
+        } else if !kernel && !how.sloppy {
             return Err(options::unknown(word.as_ref()));
         }
     }
@@ -227,7 +257,24 @@ mod tests {
     }
 
     fn ask(text: &str, list: &str) -> Result<Changes> {
-        changes(&shown(text), "/disk.img".as_ref(), &[list.into()], false)
+        changes(&shown(text), "/disk.img".as_ref(), &[list.into()], &How::default())
+    }
+
+    /// mount(8) hands on the whole line of fstab.
+    #[test]
+    fn what_a_volume_was_mounted_with_stays() {
+        let words = "kernel_cache,use_ino,attr_timeout=1,uid=1,umask=22,fakeroot,kernel,offset=1k,\
+                     metrics=127.0.0.1:9193,max_threads=8,allow_root,x-systemd.automount";
+        let list = [format!("{words},commit=12").into()];
+        let how = How { as_mounted: true, ..How::default() };
+        let taken = changes(&shown("rw,relatime"), "/disk.img".as_ref(), &list, &how).unwrap();
+        assert_eq!(taken.words, ["commit=12"]);
+        assert_eq!(taken.config.flags, shown("rw,relatime").flags);
+        for word in ["uid=1", "umask=22", "fakeroot", "metrics=:1", "allow_root", "max_threads=8"] {
+            let refused = ask("rw,relatime", word).unwrap_err();
+            assert!(refused.line.contains("cannot be changed by a remount"), "{}", refused.line);
+        }
+        assert!(ask("rw,relatime", "kernel_cache,big_writes").unwrap().words.is_empty());
     }
 
     #[test]
@@ -272,10 +319,11 @@ mod tests {
     #[test]
     fn a_loop_device_comes_with_a_mount_only() {
         let list = ["loop,commit=9".into()];
-        let taken = changes(&shown("rw,relatime"), "/dev/loop0".as_ref(), &list, false).unwrap();
+        let taken =
+            changes(&shown("rw,relatime"), "/dev/loop0".as_ref(), &list, &How::default()).unwrap();
         assert_eq!(taken.words, ["commit=9"]);
-        let refused =
-            changes(&shown("rw,relatime"), "/disk.img".as_ref(), &list, false).unwrap_err();
+        let refused = changes(&shown("rw,relatime"), "/disk.img".as_ref(), &list, &How::default())
+            .unwrap_err();
         assert_eq!(refused.line, "loop cannot be changed by a remount: unmount and mount again");
     }
 
@@ -286,8 +334,9 @@ mod tests {
         {
             assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
         }
+        let sloppy = How { sloppy: true, ..How::default() };
         assert!(
-            changes(&shown("rw"), "/disk.img".as_ref(), &["frob,commit=3".into()], true).is_ok()
+            changes(&shown("rw"), "/disk.img".as_ref(), &["frob,commit=3".into()], &sloppy).is_ok()
         );
     }
 }

@@ -31,8 +31,9 @@ use request::absolute;
 /// Mounts.
 pub fn run(mut request: Request) -> Result<()> {
     if request.options.iter().flat_map(options::words).any(|word| word == "remount") {
-        let Request { dir, options, sloppy, fake, verbose, .. } = &request;
-        return remount::remount(dir, options, *sloppy, *fake, *verbose);
+        let Request { dir, options, sloppy, fake, verbose, .. } = request;
+        let how = remount::How { sloppy, fake, verbose, as_mounted: true };
+        return remount::remount(&dir, &options, &how);
     }
     let mut split = options::split(&request.options, request.sloppy)?;
     if split.untrusted && request.no_sandbox {

@@ -96,6 +96,11 @@ const OWN: [&str; 9] = [
     "remount",
 ];
 
+/// True for an option that is taken, and has no effect.
+pub fn is_passed_over(name: &str) -> bool {
+    PASSED_OVER.contains(&name)
+}
+
 /// Takes an option of another program. `None`: it is no such option.
 pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
     if PASSED_OVER.contains(&name) {

@@ -17,7 +17,7 @@ use extol_fuse::MountConfig;
 
 use crate::volume::{self, VolumeOptions};
 
-pub use foreign::unknown;
+pub use foreign::{is_passed_over, unknown};
 
 /// `--metrics` as a mount option.
 pub const METRICS: &str = "metrics=";
