@@ -73,6 +73,8 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
         (Some(code), _) if code != 0 => {
             Err(Failure::silent(u8::try_from(code).unwrap_or(Failure::INTERNAL)))
         }
+        // The same signal may have come to both.
+        (_, Some(_)) if signal() != 0 => Err(Failure::interrupted(signal())),
         (_, Some(signal)) => {
             Err(Failure::system(format_args!("the daemon was killed by signal {signal}")))
         }

@@ -273,10 +273,12 @@ impl Unmount {
             }
             match wait.for_child(child, || self.detach_waits())? {
                 None => {
-                    let by = self.suffix();
-                    return Err(Failure::new(format_args!(
-                        "{dir} is not unmounted after {deadline}; the unmount goes on{by}"
-                    )));
+                    return Err(Failure::new(match self.suffix() {
+                        by if by.is_empty() => {
+                            format!("{dir} is not unmounted after {deadline}; the unmount goes on")
+                        }
+                        by => format!("{dir} is not unmounted after {deadline}: it is in use{by}"),
+                    }));
                 }
                 Some(End { code: 0, .. }) => return Ok(()),
                 Some(End { code: BUSY, .. }) if deadline.is_given() && !deadline.is_over() => {
