@@ -7,7 +7,7 @@ use extol_cli_common::counted;
 use extol_vfs::plain;
 
 use super::Shown;
-use super::text::{distribution_rows, fast_commits, free_percent, lazy_init, time};
+use super::text::{distribution_rows, free_percent, lazy_init, time};
 
 /// Columns of a line, but for the first, which may not leave out why the volume is read-only.
 const WIDTH: usize = 80;
@@ -47,7 +47,7 @@ pub fn render(shown: &Shown) -> String {
         let behind = counted(j.checkpoint_blocks, "block");
         row("log", format!("{}% free, {behind} not in place, {waits}", free_percent(stats)));
     }
-    row("fast commits", fast_commits(stats));
+    row("fast commits", short_fast_commits(stats));
     if let Some(reasons) = reasons(stats) {
         row("  in full", reasons);
     }
@@ -82,6 +82,22 @@ fn cut(line: &str) -> String {
         return line.trim_end().to_owned();
     }
     line.chars().take(WIDTH - 1).chain(['…']).collect()
+}
+
+/// Fast commits in what a line has room for.
+fn short_fast_commits(stats: &Stats) -> String {
+    let f = &stats.journal.fast_commit;
+    if !f.enabled && f.commits == 0 {
+        return "off".to_owned();
+    }
+    let state = if f.enabled { "on" } else { "off" };
+    let requests = counted(f.requests, "request");
+    let average = time(f.average_ns);
+    format!(
+        "{state}, {} for {requests} ({average} each), {} in full",
+        f.commits,
+        f.ineligible + f.failed
+    )
 }
 
 fn space(s: &Stats) -> String {

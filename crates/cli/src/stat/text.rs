@@ -43,7 +43,7 @@ fn pipeline_text(stats: &Stats) -> String {
 }
 
 /// What fast commits did, in one line.
-pub(super) fn fast_commits(stats: &Stats) -> String {
+fn fast_commits(stats: &Stats) -> String {
     let f = &stats.journal.fast_commit;
     if !f.enabled && f.commits == 0 {
         return "off".to_owned();

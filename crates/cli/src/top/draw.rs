@@ -63,7 +63,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
     };
     let bold = Style::new().add_modifier(Modifier::BOLD).fg(color);
     let lines = vec![
-        Line::styled(state_line(view.dir(), stats), bold),
+        Line::styled(both_ends(&state_line(view.dir(), stats), area.width.into()), bold),
         Line::from(format!(
             "{:.0} operations/s  {:.1} commits/s  {:.1} fast/s  {:.1} fsync/s  {:.1} flushes/s",
             rates.operations, rates.commits, rates.fast_commits, rates.syncs, rates.flushes
@@ -71,6 +71,18 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
         Line::from(stats.mount_options.clone()),
     ];
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// A line without its middle where there is no room for all of it: the mount is named at the
+/// beginning, and the cause of an error at the end.
+fn both_ends(line: &str, width: usize) -> String {
+    let len = line.chars().count();
+    if len <= width {
+        return line.to_owned();
+    }
+    let tail = width / 2;
+    let head = width.saturating_sub(tail + 1);
+    line.chars().take(head).chain(['…']).chain(line.chars().skip(len - tail)).collect()
 }
 
 fn gauge<'a>(title: &'a str, percent: u64, label: String, color: Color) -> Gauge<'a> {
@@ -299,6 +311,15 @@ mod tests {
         view.feed(Instant::now(), now);
         let rows = rows(&view, 80, 24);
         assert!(rows[0].starts_with("/mnt: read-only: No space left on device"), "{}", rows[0]);
+        let mut now = view.stats().unwrap().clone();
+        now.read_only_reason = Some(
+            "writing file data failed: write of 784384 bytes at 243824: No space left on device"
+                .into(),
+        );
+        view.feed(Instant::now(), now);
+        let rows = super::tests::rows(&view, 80, 24);
+        assert!(rows[0].starts_with("/mnt: read-only: writing"), "{}", rows[0]);
+        assert!(rows[0].trim_end().ends_with("No space left on device"), "{}", rows[0]);
     }
 
     #[test]
