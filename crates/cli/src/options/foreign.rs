@@ -12,7 +12,7 @@ use extol_cli_common::Failure;
 use extol_fuse::MountConfig;
 
 /// Taken, and without effect.
-const PASSED_OVER: [&str; 44] = [
+const PASSED_OVER: [&str; 47] = [
     // libfuse: how files are cached. The kernel caches what Extol tells it, and nothing goes stale.
     "kernel_cache",
     "auto_cache",
@@ -61,10 +61,13 @@ const PASSED_OVER: [&str; 44] = [
     "fuse2fs_debug",
     "uhelper",
     "quiet",
+    "iversion",
+    "noiversion",
+    "noquota",
 ];
 
 /// Refused, and why.
-const REFUSED: [(&str, &str); 16] = [
+const REFUSED: [(&str, &str); 21] = [
     ("direct_io", "programs can open files with O_DIRECT instead"),
     ("auto_unmount", "after a daemon has died, extol umount takes the mount away"),
     ("lockfile", "the image itself is locked; extol umount waits until it is free"),
@@ -81,6 +84,11 @@ const REFUSED: [(&str, &str); 16] = [
     ("usrquota", "Extol keeps no quotas"),
     ("grpquota", "Extol keeps no quotas"),
     ("prjquota", "Extol keeps no quotas"),
+    ("quota", "Extol keeps no quotas"),
+    ("usrjquota", "Extol keeps no quotas"),
+    ("grpjquota", "Extol keeps no quotas"),
+    ("jqfmt", "Extol keeps no quotas"),
+    ("dax", "a mount through FUSE has no direct access to memory of the device"),
 ];
 
 /// Words that the list itself has, beside those of the kernel and the library.
