@@ -35,7 +35,7 @@ fn is_empty(dir: &Path) -> bool {
 #[test]
 fn loads_in_this_process() {
     let scratch = Scratch::new();
-    let short = "--rounds 1 --seconds 0.1 --volume 128M";
+    let short = "--rounds 1 --seconds 0.1 --volume 256M";
     let report = bench(
         &scratch,
         &format!("fsmark -t 2 -s 4096 -n 20 -S 3 -D 2 -N 5 --medium memory {short}"),
@@ -251,7 +251,7 @@ fn fast_commits_beside_linux() {
     let scratch = Scratch::new();
     let report = bench(
         &scratch,
-        "fast-commit --part isolation --profile image --rounds 1 --seconds 0.2 --volume 128M \
+        "fast-commit --part isolation --profile image --rounds 1 --seconds 0.2 --volume 256M \
             --pause 1",
     );
     for n in 0..4 {

@@ -58,7 +58,7 @@ impl MountedVolume {
     pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
         match error {
             rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => foreign(&self.dir),
-            rustix::io::Errno::NOTCONN => dead_daemon(&self.root),
+            rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED => dead_daemon(&self.root),
             error => Failure::about(self.root.display(), error),
         }
     }
@@ -82,7 +82,7 @@ pub fn root_of(dir: &Path) -> Result<PathBuf> {
         .raw_os_error()
         .map(rustix::io::Errno::from_raw_os_error)
     {
-        Some(rustix::io::Errno::NOTCONN) => dead_daemon(dir),
+        Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => dead_daemon(dir),
         _ => Failure::about(dir.display(), error),
     };
     let mut root = dir.canonicalize().map_err(fail)?;

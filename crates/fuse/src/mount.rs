@@ -120,7 +120,7 @@ pub enum MountError {
 /// If `dir` is no directory, or the machine has no FUSE, or the helper is needed and missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
     let dir_error = |source: io::Error| match source.raw_os_error() {
-        Some(libc::ENOTCONN) => MountError::Dead { dir: dir.to_path_buf() },
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { dir: dir.to_path_buf() },
         _ => MountError::Dir { dir: dir.to_path_buf(), source },
     };
     if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {

@@ -87,6 +87,7 @@ pub fn visible() -> clap::Command {
 fn without_hidden(command: clap::Command) -> clap::Command {
     let mut shown = clap::Command::new(command.get_name().to_owned())
         .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .disable_help_flag(command.is_disable_help_flag_set())
         .visible_aliases(command.get_visible_aliases().map(str::to_owned).collect::<Vec<_>>());
     shown = shown.about(command.get_about().cloned().unwrap_or_default());
     if let Some(text) = command.get_long_about() {

@@ -85,9 +85,9 @@ macro_rules! mount_options {
         as in fuse2fs: allow_other, suid and dev; cache_mb in bytes
   metrics=ADDR, x-extol.metrics=ADDR
         as --metrics
-  nosymfollow, default_permissions, fsname=NAME, subtype=NAME, kernel_cache, auto_cache,
-  big_writes, and more of libfuse and fuse2fs
-        taken, so that scripts need no change; most have no effect
+
+Options of libfuse and fuse2fs (kernel_cache, auto_cache, big_writes, fsname= ...) are taken as
+well, so that scripts need no change; most have no effect.
 
 "
     };

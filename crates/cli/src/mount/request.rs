@@ -120,7 +120,9 @@ impl Request {
 /// A path without links. It is an error where it leads to nothing.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTCONN) => MountError::Dead { dir: path.to_owned() }.into(),
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => {
+            MountError::Dead { dir: path.to_owned() }.into()
+        }
         _ => Failure::about(path.display(), error),
     })
 }

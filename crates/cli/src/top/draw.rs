@@ -73,11 +73,14 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
+/// In fewer columns an end says nothing.
+const SHORT: usize = 40;
+
 /// A line without its middle where there is no room for all of it: the mount is named at the
 /// beginning, and the cause of an error at the end.
 fn both_ends(line: &str, width: usize) -> String {
     let len = line.chars().count();
-    if len <= width {
+    if len <= width || width < SHORT {
         return line.to_owned();
     }
     let tail = width / 2;
