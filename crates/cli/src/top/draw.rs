@@ -83,7 +83,7 @@ fn both_ends(line: &str, width: usize) -> String {
     if len <= width || width < SHORT {
         return line.to_owned();
     }
-    let tail = width / 2;
+    let tail = (width / 2).min(SHORT);
     let head = width.saturating_sub(tail + 1);
     line.chars().take(head).chain(['…']).chain(line.chars().skip(len - tail)).collect()
 }
