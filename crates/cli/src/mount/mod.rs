@@ -190,8 +190,8 @@ fn close(
     // The mount may still stand: the start has failed, or a second signal did not wait. The volume
     // is open until behind this, so what is mounted there is this mount (CL-3). Otherwise another
     // mount may stand there by now, even with the same number.
-    // A connection that was aborted has ended, and its mount stands: every access to it fails. (Where
-    // serving has failed, the connection may stand, and nothing would answer.)
+    // A connection that was aborted has ended, and its mount stands: every access to it fails.
+    // (Where serving has failed, the connection may stand, and nothing would answer.)
     let aborted = served.is_ok() && has_ended && request.fd.is_none() && target.is_dead();
     if served.is_err() || !has_ended || aborted {
         target.unmount_at_exit();
