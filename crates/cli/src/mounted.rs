@@ -58,7 +58,7 @@ impl MountedVolume {
     pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
         match error {
             rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => foreign(&self.dir),
-            rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED => dead_daemon(&self.root),
+            error if extol_fuse::is_dead(error) => dead_daemon(&self.root),
             error => Failure::about(self.root.display(), error),
         }
     }
@@ -78,11 +78,8 @@ fn dead_daemon(dir: &Path) -> Failure {
 
 /// The root of the mount that holds `dir`.
 pub fn root_of(dir: &Path) -> Result<PathBuf> {
-    let fail = |error: std::io::Error| match error
-        .raw_os_error()
-        .map(rustix::io::Errno::from_raw_os_error)
-    {
-        Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => dead_daemon(dir),
+    let fail = |error: std::io::Error| match rustix::io::Errno::from_io_error(&error) {
+        Some(errno) if extol_fuse::is_dead(errno) => dead_daemon(dir),
         _ => Failure::about(dir.display(), error),
     };
     let mut root = dir.canonicalize().map_err(fail)?;

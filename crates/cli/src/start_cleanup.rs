@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use rustix::io::Errno;
 
 use crate::monitor;
 use crate::mount_table::mounts_on;
@@ -58,8 +57,7 @@ impl MountTarget {
         // Not from the kernel's cache, which outlives the connection.
         let flags = AtFlags::STATX_FORCE_SYNC;
         let answer = || statx(CWD, &self.dir, flags, StatxFlags::BASIC_STATS);
-        let is_gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
-        self.is_mounted() && answer().is_err_and(is_gone)
+        self.is_mounted() && answer().is_err_and(extol_fuse::is_dead)
     }
 
     fn is_mounted(&self) -> bool {

@@ -74,6 +74,6 @@ mod wire;
 
 pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Shown, Transport};
 pub use errno::errno;
-pub use mount::{MountError, abort, check, undo, unmount, unmount_by_force, write_back};
+pub use mount::{MountError, abort, check, is_dead, undo, unmount, unmount_by_force, write_back};
 pub use ops::{DAEMON_XATTR, STATS_XATTR};
 pub use session::{Mount, Requests, Stopper};

@@ -114,13 +114,20 @@ pub enum MountError {
     Io(#[from] io::Error),
 }
 
+/// True for what the kernel answers on a mount whose daemon has died: ENOTCONN, and ECONNABORTED
+/// while the connection goes down.
+#[must_use]
+pub fn is_dead(error: rustix::io::Errno) -> bool {
+    matches!(error, rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)
+}
+
 /// Checks that a mount on `dir` is possible, before the volume is opened.
 ///
 /// # Errors
 /// If `dir` is no directory, or the machine has no FUSE, or the helper is needed and missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
-    let dir_error = |source: io::Error| match source.raw_os_error() {
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { dir: dir.to_path_buf() },
+    let dir_error = |source: io::Error| match rustix::io::Errno::from_io_error(&source) {
+        Some(error) if is_dead(error) => MountError::Dead { dir: dir.to_path_buf() },
         _ => MountError::Dir { dir: dir.to_path_buf(), source },
     };
     if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {

@@ -45,7 +45,7 @@ fn superblock_place(args: &InfoArgs) -> Result<Option<u64>> {
         match options::text_of(&word).map(options::parts) {
             Some((name @ "superblock", Some(text))) => block = Some(number(name, text)?),
             Some((name @ "blocksize", Some(text))) => size = Some(number(name, text)?),
-            _ => rest.push(options::escaped(&word)),
+            _ => rest.push(options::quoted(&word)),
         }
     }
     let options = options::volume_only(&rest)?;

@@ -119,8 +119,8 @@ impl Request {
 
 /// A path without links. It is an error where it leads to nothing.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => {
+    path.canonicalize().map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+        Some(errno) if extol_fuse::is_dead(errno) => {
             MountError::Dead { dir: path.to_owned() }.into()
         }
         _ => Failure::about(path.display(), error),

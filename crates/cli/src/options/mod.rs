@@ -237,15 +237,6 @@ fn not_text(word: &OsStr) -> Result<bool> {
     Err(Failure::usage(format_args!("bad mount option \"{}\": it is no text", word.display())))
 }
 
-/// A list of which [`words`] makes this one word.
-pub fn escaped(word: &OsStr) -> OsString {
-    let escape = |byte: &u8| match byte {
-        b',' | b'"' | b'\\' => vec![b'\\', *byte],
-        _ => vec![*byte],
-    };
-    OsString::from_vec(word.as_bytes().iter().flat_map(escape).collect())
-}
-
 /// Options of the library alone, for commands that do not mount.
 pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
     let mut options = VolumeOptions::default();
@@ -284,8 +275,8 @@ pub fn words(list: impl AsRef<OsStr>) -> Vec<OsString> {
     words.into_iter().filter(|word| !word.is_empty()).map(OsString::from_vec).collect()
 }
 
-/// A word as a list.
-fn quoted(word: &OsStr) -> OsString {
+/// A list of which [`words`] makes this one word.
+pub fn quoted(word: &OsStr) -> OsString {
     let escaped = word.as_bytes().iter().flat_map(|byte| {
         let escape = matches!(byte, b'\\' | b',' | b'"').then_some(b'\\');
         escape.into_iter().chain([*byte])

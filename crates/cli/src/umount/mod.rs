@@ -44,11 +44,10 @@ use waiting::{Deadline, End, Wait};
 pub const BUSY: u8 = 16;
 /// The same: it is not mounted there any more.
 pub const GONE: u8 = 17;
-/// Exit code of umount(8): of several mounts some were unmounted.
-const SOME: u8 = 64;
-
 /// The same: its daemon is dead.
 const DEAD: u8 = 18;
+/// Exit code of umount(8): of several mounts some were unmounted.
+const SOME: u8 = 64;
 
 /// How many seconds the daemon may take to tell its number.
 const ANSWER_SECONDS: f64 = 3.0;
@@ -212,7 +211,7 @@ impl Unmount {
                 }
                 self.wait_for_end(daemon, &deadline)?;
             }
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => warn(format_args!(
+            Err(error) if extol_fuse::is_dead(error) => warn(format_args!(
                 "{dir} is unmounted, but its daemon had died: mount the volume again to recover \
                  what was synced"
             )),
@@ -446,7 +445,7 @@ fn tell_daemon(dir: &Path) -> Result<()> {
             let _ = std::io::stderr().write_all(text);
             Ok(())
         }
-        Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(Failure::silent(DEAD)),
+        Err(error) if extol_fuse::is_dead(error) => Err(Failure::silent(DEAD)),
         Err(_) => Err(Failure::silent(Failure::FAILED)),
     }
 }
