@@ -114,11 +114,13 @@ pub enum MountError {
     Io(#[from] io::Error),
 }
 
-/// True for what the kernel answers on a mount whose daemon has died: ENOTCONN, and ECONNABORTED
-/// while the connection goes down.
+/// True for what the kernel answers on a mount whose daemon has died: ENOTCONN; while the
+/// connection goes down, ECONNABORTED for a request under way, and ECANCELED for one that the
+/// kernel was handing to a ring of the dying task.
 #[must_use]
 pub fn is_dead(error: rustix::io::Errno) -> bool {
-    matches!(error, rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED)
+    use rustix::io::Errno;
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
 }
 
 /// Checks that a mount on `dir` is possible, before the volume is opened.
