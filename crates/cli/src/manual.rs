@@ -19,9 +19,33 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
         Shell::Fish => clap_complete::Shell::Fish,
         Shell::Zsh => clap_complete::Shell::Zsh,
     };
+    let script = script(shell);
+    write(script.as_bytes())
+}
+
+fn script(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::visible(), "extol", &mut script);
-    write(&script)
+    let script = String::from_utf8_lossy(&script).into_owned();
+    if shell == clap_complete::Shell::Fish { mended_for_fish(&script) } else { script }
+}
+
+/// The generator's script for fish offers no name behind `extol help`, as it takes the word `help`
+/// itself for the name, and no values of arguments that have no option.
+fn mended_for_fish(script: &str) -> String {
+    let help = "__fish_extol_using_subcommand help; and not __fish_seen_subcommand_from ";
+    let mut mended = String::new();
+    for line in script.lines() {
+        match line.contains(help) {
+            true => mended.push_str(&line.replacen(" help\" -f -a", "\" -f -a", 1)),
+            false => mended.push_str(line),
+        }
+        mended.push('\n');
+    }
+    mended.push_str(
+        "complete -c extol -n \"__fish_extol_using_subcommand completions\" -f -a \"bash fish zsh\"\n",
+    );
+    mended
 }
 
 /// Writes all pages.
@@ -185,9 +209,7 @@ mod tests {
         for shell in
             [clap_complete::Shell::Bash, clap_complete::Shell::Fish, clap_complete::Shell::Zsh]
         {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut args::visible(), "extol", &mut script);
-            let script = String::from_utf8(script).expect("text");
+            let script = script(shell);
             assert!(script.contains("checkpoint") && script.contains("foreground"), "{script}");
             all += &script;
         }
