@@ -42,9 +42,8 @@ fn mended_for_fish(script: &str) -> String {
         }
         mended.push('\n');
     }
-    mended.push_str(
-        "complete -c extol -n \"__fish_extol_using_subcommand completions\" -f -a \"bash fish zsh\"\n",
-    );
+    let completions = "__fish_extol_using_subcommand completions";
+    mended.push_str(&format!("complete -c extol -n \"{completions}\" -f -a \"bash fish zsh\"\n"));
     mended
 }
 
