@@ -119,7 +119,9 @@ fn top_gives_the_terminal_back() {
         top.master.write_all(key.as_bytes()).expect("a key");
         top.must_end(&format!("{key:?}"), code);
     }
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+    for (signal, code) in
+        [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)]
+    {
         let top = Top::start(mount.path());
         kill_process(Pid::from_child(&top.child), signal).expect("kill");
         top.must_end(&format!("{signal:?}"), code);
@@ -222,7 +224,7 @@ fn interrupted(
     (status.code(), said)
 }
 
-const SIGNALS: [(Signal, i32); 2] = [(Signal::INT, 130), (Signal::TERM, 143)];
+const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::QUIT, 131)];
 const STRACE: [Need; 1] = [Need::Tool("strace")];
 
 #[test]

@@ -156,6 +156,27 @@ fn becomes(dir: &Path, option: &str) {
     }
 }
 
+/// What every request about the whole mount says of a stopped volume: the first line of
+/// `extol stat`, and what to do. A remount to read-only is refused: it is not clean.
+#[track_caller]
+fn refuse_in_one_line(dir: &Path, state: &str) {
+    for words in [
+        &["sync"][..],
+        &["checkpoint"],
+        &["checkpoint", "--dry-run"],
+        &["checkpoint", "--discard"],
+        &["freeze"],
+        &["thaw"],
+        &["remount", "-o", "ro"],
+        &["remount", "-o", "ro,noatime"],
+    ] {
+        let done = run(extol().args(words).arg(dir), Duration::from_secs(60));
+        let line = format!("extol: {state}; when the cause is gone: extol remount -o rw ");
+        assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
+        assert!(done.output.starts_with(&line), "{words:?}: {}", done.output);
+    }
+}
+
 /// The host's disk was full and has space again: a remount mends the volume, with files that are
 /// open all the while. Everything says what is wrong, and why.
 #[test]
@@ -192,6 +213,7 @@ fn a_remount_mends_a_full_host() {
         let state = format!("{}: read-only: ", dir.display());
         assert!(first.starts_with(&state) && first.contains("No space left on device"), "{said}");
         assert!(said.contains("extol remount -o rw"), "{said}");
+        refuse_in_one_line(&dir, first);
         let said = run_ok(extol().args(["top", "--once", "--interval", "0.1"]).arg(&dir));
         assert!(said.starts_with(&state), "{said}");
         let page = metrics_of(&mount);
@@ -202,6 +224,8 @@ fn a_remount_mends_a_full_host() {
         assert!(kernel_options(&dir).split(',').all(|word| word != "ro"));
         drop(open);
         open = File::open(dir.join("open")).unwrap();
+        becomes(&dir, "ro");
+        refuse_in_one_line(&dir, first);
         becomes(&dir, "ro");
         let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
         assert_eq!(refused.code, Some(32), "{}", refused.output);
@@ -437,6 +461,105 @@ fn a_device_that_goes_away() {
         mount.unmount();
         e2fsck(&image).assert_clean("the device is back");
         linux.unmount();
+    }
+}
+
+/// The host of an image fails with EIO for a time: the volume stops, and a remount mends it when
+/// the host works again. (The host is a mount of Extol that is stopped and mended itself; what lies
+/// on it is reached through a loop device, whose errors are all EIO.)
+#[test]
+fn a_remount_mends_a_device_that_failed() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (below, dir) = (scratch.dir("below"), scratch.dir("mnt"));
+    let host = Image::mke2fs(scratch.path(), "host.img", 128 << 20, &["-t", "ext4"]);
+    let host_mount = ExtolMount::start(&host.path, &below, &[]);
+    let image = Image::mke2fs(&below, "a.img", 48 << 20, &["-t", "ext4", "-J", "size=4"]);
+    File::open(&image.path).and_then(|f| f.sync_all()).unwrap();
+    run_ok(extol().arg("sync").arg(&below));
+    let device = LoopDevice::attach(&image.path);
+    let mount = ExtolMount::start(device.path(), &dir, &[]);
+    let mut promised = Promised::default();
+    assert!(promised.until_it_fails(&dir, 10, 100_000).is_none());
+    for round in 0..2 {
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&below));
+        let late = |n| synced(&dir.join(format!("late-{round}-{n}")), &[7; 50_000]).err();
+        let failed = (0..50).find_map(late).expect("a device that fails");
+        assert!(matches!(failed.raw_os_error(), Some(EIO | EROFS)), "{failed}");
+        let said = run_ok(extol().arg("stat").arg(&dir));
+        let first = said.lines().next().unwrap_or_default();
+        assert!(first.contains("Input/output error"), "{said}");
+        refuse_in_one_line(&dir, first);
+        // As long as it fails, a remount changes nothing.
+        let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
+        assert_eq!(
+            (refused.code, refused.output.lines().count()),
+            (Some(32), 1),
+            "{}",
+            refused.output
+        );
+
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&below));
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+        promised.assert_kept(&dir, "mended");
+        let name = format!("after-{round}");
+        synced(&dir.join(&name), &[9; 300_000]).unwrap();
+        promised.0.insert(name, vec![9; 300_000]);
+    }
+    mount.unmount();
+    e2fsck(&image).assert_clean("mended");
+    let mount = ExtolMount::start(device.path(), &dir, &["ro"]);
+    promised.assert_kept(&dir, "mounted again");
+    mount.unmount();
+    device.detach();
+    host_mount.unmount();
+}
+
+/// The image, or the file below a loop device, is cut: that is told by the sizes, and not as
+/// another writer; nothing is written that makes the file longer again.
+#[test]
+fn an_image_that_is_cut_is_told_so() {
+    if !require(&NEEDS) {
+        return;
+    }
+    const LEN: u64 = 48 << 20;
+    for offset in [None, Some(0), Some(1 << 20)] {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("mnt");
+        let image = Image::mke2fs(scratch.path(), "a.img", LEN, &["-t", "ext4"]);
+        let before = offset.unwrap_or(0);
+        let whole = scratch.join("whole.img");
+        let mut bytes = vec![0; usize::try_from(before).unwrap()];
+        bytes.extend(std::fs::read(&image.path).unwrap());
+        std::fs::write(&whole, bytes).unwrap();
+        let device = offset
+            .map(|offset| LoopDevice::attach_with(&whole, &["--offset", &offset.to_string()]));
+        let source = device.as_ref().map_or(&*whole, LoopDevice::path);
+        let mount = ExtolMount::start(source, &dir, &[]);
+        synced(&dir.join("file"), b"synced").unwrap();
+        run_ok(extol().arg("sync").arg(&dir));
+        let cut = before + (2 << 20);
+        File::options().write(true).open(&whole).and_then(|file| file.set_len(cut)).unwrap();
+        // The size is looked at every second.
+        std::thread::sleep(Duration::from_millis(1200));
+        let late = |n| synced(&dir.join(format!("late-{n}")), &[7; 50_000]).err();
+        let failed = (0..50).find_map(late).expect("a device that was cut");
+        assert!(matches!(failed.raw_os_error(), Some(EIO | EROFS)), "{failed}");
+        let said = run_ok(extol().arg("stat").arg(&dir));
+        let sizes = format!("was cut: it has {} of {LEN} bytes", 2 << 20);
+        assert!(said.lines().next().is_some_and(|line| line.contains(&sizes)), "{said}");
+        assert!(!said.contains("another program"), "{said}");
+        let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
+        assert!(
+            refused.code == Some(32) && refused.output.contains("truncated"),
+            "{}",
+            refused.output
+        );
+        assert_eq!(std::fs::metadata(&whole).unwrap().len(), cut, "it was written behind the end");
+        assert!(mount.end().is_some_and(|code| code != 0), "an unmount that loses nothing?");
+        drop(device);
     }
 }
 

@@ -2,12 +2,11 @@
 //! mounts.
 
 use extol_testkit::{
-    Finished, Image, Need, Scratch, extol_ok, extol_path, mounted_type, require, run, run_extol,
-    run_ok, text, tool,
+    Finished, Need, Rig, as_unprivileged, extol_ok, mounted_type, require, run, run_extol, run_ok,
+    text, tool,
 };
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
@@ -15,34 +14,28 @@ const USER: [Need; 3] = [Need::Tool("setpriv"), Need::UserMounts, Need::User("no
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A volume and a directory that an ordinary user may mount; its root directory is root's.
-struct Rig {
-    scratch: Scratch,
-    image: Image,
-    dir: PathBuf,
+struct User {
+    rig: Rig,
+    program: PathBuf,
 }
 
-impl Rig {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let args = &["-t", "ext4", "-L", "extol options"];
-        let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, args);
-        let dir = scratch.dir("mnt");
-        std::fs::copy(extol_path(), scratch.join("extol")).unwrap();
-        std::fs::set_permissions(scratch.join("extol"), PermissionsExt::from_mode(0o755)).unwrap();
-        for path in [&image.path, &dir] {
-            std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-        }
-        Self { scratch, image, dir }
-    }
+impl std::ops::Deref for User {
+    type Target = Rig;
 
-    fn as_user(&self, program: &Path) -> Command {
-        let mut command = tool("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
-        command
+    fn deref(&self) -> &Rig {
+        &self.rig
+    }
+}
+
+impl User {
+    fn new() -> Self {
+        let rig = Rig::with(&["-L", "extol options"]);
+        let program = rig.give_away();
+        Self { rig, program }
     }
 
     fn user(&self, words: &[&str]) -> Finished {
-        run(self.as_user(&self.scratch.join("extol")).args(words), LIMIT)
+        run(as_unprivileged(&self.program).args(words), LIMIT)
     }
 
     fn user_mount(&self, options: &str) -> Finished {
@@ -56,15 +49,7 @@ impl Rig {
     }
 
     fn sh(&self, script: &str) -> Finished {
-        run(self.as_user(Path::new("/bin/sh")).args(["-c", script]).current_dir("/"), LIMIT)
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        if mounted_type(&self.dir).is_some() {
-            let _ = tool("umount").arg("-l").arg(&self.dir).output();
-        }
+        run(as_unprivileged(Path::new("/bin/sh")).args(["-c", script]).current_dir("/"), LIMIT)
     }
 }
 
@@ -74,7 +59,7 @@ fn a_user_may_give_what_fuse_takes() {
     if !require(&[&NEEDS[..], &USER].concat()) {
         return;
     }
-    let rig = Rig::new();
+    let rig = User::new();
     for options in [
         "relatime,nodiratime",
         "strictatime",
@@ -104,7 +89,7 @@ fn a_user_has_the_rights_that_the_options_give() {
     if !require(&[&NEEDS[..], &USER].concat()) {
         return;
     }
-    let rig = Rig::new();
+    let rig = User::new();
     let dir = text(&rig.dir);
     assert!(rig.user_mount("rw").success());
     assert!(!rig.sh(&format!("echo x > {dir}/file")).success(), "the root directory is root's");
@@ -141,7 +126,7 @@ fn tags_and_parts_of_images() {
     if !require(&[&NEEDS[..], &[Need::Loop]].concat()) {
         return;
     }
-    let rig = Rig::new();
+    let rig = User::new();
     let dir = text(&rig.dir);
     let device = extol_testkit::LoopDevice::attach(&rig.image.path);
     extol_ok(&["mount", "LABEL=extol options", dir]);
@@ -168,13 +153,10 @@ fn a_dead_mount_is_told() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = User::new();
     let (image, dir) = (text(&rig.image.path), text(&rig.dir));
     extol_ok(&["mount", image, dir]);
-    let mut number = [0; 32];
-    let len = rustix::fs::getxattr(&rig.dir, "user.extol.daemon", &mut number[..]).unwrap();
-    let number = std::str::from_utf8(&number[..len]).unwrap().parse().unwrap();
-    let daemon = rustix::process::Pid::from_raw(number).unwrap();
+    let daemon = rig.daemon();
     rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
     while std::fs::metadata(&rig.dir).is_ok() {
         std::thread::sleep(Duration::from_millis(5));
@@ -189,4 +171,93 @@ fn a_dead_mount_is_told() {
     assert!(done.success() && done.output.contains("had died"), "{}", done.output);
     extol_ok(&["mount", image, dir]);
     extol_ok(&["umount", dir]);
+}
+
+/// In a mount namespace whose `fstab`, `fuse.conf` and helpers are the test's: the script runs as
+/// root, with a shell function `user` for the ordinary one; `$dir` is the mount point.
+fn in_namespace(rig: &User, fstab: &str, fuse_conf: &str, script: &str) -> Finished {
+    let tools = rig.scratch.dir("bin");
+    let helper = tools.join("mount.extol");
+    let _ = std::os::unix::fs::symlink(&rig.program, helper);
+    for (name, contents) in [("fstab", fstab), ("fuse.conf", fuse_conf)] {
+        std::fs::write(rig.scratch.join(name), contents).unwrap();
+    }
+    let prelude = "cd \"$1\"; dir=$1/mnt; extol=$1/extol
+        mount -t overlay -o lowerdir=bin:/usr/sbin none /usr/sbin
+        mount --bind fstab /etc/fstab
+        touch /etc/fuse.conf; mount --bind fuse.conf /etc/fuse.conf
+        user() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+        other() { setpriv --reuid=1 --regid=1 --clear-groups \"$@\"; }\n";
+    let mut unshare = tool("unshare");
+    unshare.args(["-m", "sh", "-ec", &format!("{prelude}{script}"), "sh"]);
+    run(unshare.arg(rig.scratch.path()), LIMIT)
+}
+
+const NAMESPACE: [Need; 2] = [Need::Tool("unshare"), Need::Kernel("overlay")];
+
+/// mount(8) finds the partition, and starts the helper as the ordinary user.
+#[test]
+fn a_user_mounts_a_partition_by_fstab() {
+    let tools = [Need::Loop, Need::Tool("sfdisk"), Need::Tool("partx")];
+    if !require(&[&NEEDS[..], &USER, &NAMESPACE, &tools].concat()) {
+        return;
+    }
+    let rig = User::new();
+    let disk = rig.scratch.join("disk.img");
+    std::fs::File::create(&disk).and_then(|file| file.set_len(40 << 20)).unwrap();
+    let uuid = format!("e8701000-0000-4000-8000-{:012x}", std::process::id());
+    let table = format!("label: gpt\nstart=2048, size=65536, uuid={uuid}\n");
+    std::fs::write(rig.scratch.join("table"), table).unwrap();
+    let mut sfdisk = tool("sh");
+    sfdisk.args(["-c", "PATH=$PATH:/usr/sbin:/sbin; sfdisk -q disk.img <table"]);
+    run_ok(sfdisk.current_dir(rig.scratch.path()));
+    let device = extol_testkit::LoopDevice::attach(&disk);
+    run_ok(tool("partx").arg("-u").arg(device.path()));
+    let part = PathBuf::from(format!("{}p1", text(device.path())));
+    run_ok(tool("mke2fs").args(["-q", "-t", "ext4", "-E", "root_owner=65534:65534"]).arg(&part));
+    std::os::unix::fs::chown(&part, Some(65534), Some(65534)).unwrap();
+    let dir = text(&rig.dir);
+    for (options, fits) in
+        [("user,noauto", true), ("users,noauto,commit=9", true), ("noauto", false)]
+    {
+        let fstab = format!("PARTUUID={uuid} {dir} extol {options} 0 0\n");
+        let script = "user mount \"$dir\"; grep \" $dir \" /proc/self/mountinfo
+            user sh -c \"echo kept >$dir/file; cat $dir/file\"; user $extol umount \"$dir\"";
+        let done = in_namespace(&rig, &fstab, "", script);
+        assert_eq!(done.success(), fits, "{options}: {}", done.output);
+        if fits {
+            let shown = format!(" - fuse.extol {} rw,user_id=65534", text(&part));
+            assert!(done.output.contains(&shown), "{options}: {}", done.output);
+            assert!(done.output.ends_with("kept\n"), "{options}: {}", done.output);
+        }
+    }
+    run_ok(tool("partx").arg("-d").arg(device.path()));
+    device.detach();
+}
+
+/// `allow_root` of an ordinary user takes `user_allow_other` in fuse.conf; then root is let in, and
+/// no other user.
+#[test]
+fn a_user_lets_root_in() {
+    if !require(&[&NEEDS[..], &USER, &NAMESPACE].concat()) {
+        return;
+    }
+    let rig = User::new();
+    let script = "user $extol mount -o allow_root a.img \"$dir\"
+        ls \"$dir\"; $extol stat \"$dir\" | head -1; $extol sync \"$dir\"
+        $extol remount -o noatime \"$dir\"; grep \" $dir \" /proc/self/mountinfo
+        other ls \"$dir\" 2>&1 && echo let in; other $extol stat \"$dir\" && echo let in
+        user ls \"$dir\"; $extol umount \"$dir\"";
+    let done = in_namespace(&rig, "", "user_allow_other\n", script);
+    let dir = text(&rig.dir);
+    assert!(done.success() && done.output.contains("lost+found"), "{}", done.output);
+    assert!(done.output.contains(&format!("{dir}: read-write")), "{}", done.output);
+    assert!(done.output.contains("noatime"), "{}", done.output);
+    assert_eq!(done.output.matches("ermission denied").count(), 2, "{}", done.output);
+    assert!(!done.output.contains("let in"), "{}", done.output);
+    // Without: one line that names the file.
+    let script = "user $extol mount -o allow_root a.img \"$dir\"";
+    let done = in_namespace(&rig, "", "", script);
+    assert_eq!((done.code, done.output.lines().count()), (Some(1), 1), "{}", done.output);
+    assert!(done.output.contains("user_allow_other"), "{}", done.output);
 }

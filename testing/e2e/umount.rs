@@ -1,71 +1,33 @@
 //! `extol umount`: for which processes it waits, and for how long; several mounts, and images.
 
-use extol_testkit::{
-    Finished, Image, Need, Scratch, e2fsck, extol, extol_ok, mounted_type, require, run, run_extol,
-    text, tool,
-};
+use extol_testkit::{Finished, Need, Rig, e2fsck, extol, require, run, run_extol, text, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
+const USER: &str = "nobody";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A mounted volume.
-struct Rig {
-    scratch: Scratch,
-    image: Image,
-    dir: PathBuf,
+fn mounted() -> Rig {
+    let rig = Rig::new();
+    rig.mount(&[]);
+    rig
 }
 
-impl Rig {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, &["-t", "ext4"]);
-        let dir = scratch.dir("mnt");
-        let rig = Self { scratch, image, dir };
-        rig.mount();
-        rig
-    }
-
-    fn mount(&self) {
-        extol_ok(&["mount", text(&self.image.path), text(&self.dir)]);
-    }
-
-    fn daemon(&self) -> Pid {
-        let mut text = [0; 32];
-        let len = rustix::fs::getxattr(&self.dir, "user.extol.daemon", &mut text[..])
-            .expect("a live mount");
-        let number = std::str::from_utf8(&text[..len]).unwrap().parse().unwrap();
-        Pid::from_raw(number).expect("a process")
-    }
-
-    fn umount(&self, flags: &[&str]) -> (Finished, Duration) {
-        let start = Instant::now();
-        let done = run_extol(&[&["umount"], flags, &[text(&self.dir)]].concat());
-        (done, start.elapsed())
-    }
-
-    fn is_mounted(&self) -> bool {
-        mounted_type(&self.dir).is_some()
-    }
-
-    /// A process that has a file of the mount open for some time.
-    fn user(&self, seconds: &str) -> Sleeper {
-        let file = File::create(self.dir.join("open")).unwrap();
-        let mut sleep = tool("sleep");
-        Sleeper(sleep.arg(seconds).current_dir("/").stdin(file).spawn().unwrap())
-    }
+fn umount(rig: &Rig, flags: &[&str]) -> (Finished, Duration) {
+    let start = Instant::now();
+    let done = rig.unmount(flags);
+    (done, start.elapsed())
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = tool("umount").arg("-l").arg(&self.dir).output();
-        }
-    }
+/// A process that has a file of the mount open for some time.
+fn user(rig: &Rig, seconds: &str) -> Sleeper {
+    let file = File::create(rig.dir.join("open")).unwrap();
+    let mut sleep = tool("sleep");
+    Sleeper(sleep.arg(seconds).current_dir("/").stdin(file).spawn().unwrap())
 }
 
 /// A process that ends with the test.
@@ -101,9 +63,9 @@ fn users_of_the_mount_are_named() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
-    let open = rig.user("60");
-    let (done, _) = rig.umount(&[]);
+    let rig = mounted();
+    let open = user(&rig, "60");
+    let (done, _) = umount(&rig, &[]);
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     let file = format!("{}: {}/open open", open.name(), text(&rig.dir));
     assert!(
@@ -115,7 +77,7 @@ fn users_of_the_mount_are_named() {
 
     let mut sleep = tool("sleep");
     let inside = Sleeper(sleep.arg("60").current_dir(&rig.dir).spawn().unwrap());
-    let (done, _) = rig.umount(&[]);
+    let (done, _) = umount(&rig, &[]);
     let shown = format!("{}: current directory", inside.name());
     assert!(done.output.contains(&shown), "{}", done.output);
     drop(inside);
@@ -125,12 +87,12 @@ fn users_of_the_mount_are_named() {
     std::fs::create_dir(&below).unwrap();
     if require(&[Need::Kernel("tmpfs")]) {
         extol_testkit::run_ok(tool("mount").args(["-t", "tmpfs", "none"]).arg(&below));
-        let (done, _) = rig.umount(&[]);
+        let (done, _) = umount(&rig, &[]);
         extol_testkit::unmount(&below);
         let shown = format!("is in use by the mount on {}", text(&below));
         assert!(done.output.contains(&shown), "{}", done.output);
     }
-    let (done, _) = rig.umount(&["-v"]);
+    let (done, _) = umount(&rig, &["-v"]);
     assert!(done.success() && done.output.contains(" is unmounted"), "{}", done.output);
     e2fsck(&rig.image).assert_clean("unmounted");
 }
@@ -141,21 +103,21 @@ fn a_time_limit_is_for_files_as_well() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
-    let open = rig.user("3");
-    let (done, took) = rig.umount(&["--timeout", "20"]);
+    let rig = mounted();
+    let open = user(&rig, "3");
+    let (done, took) = umount(&rig, &["--timeout", "20"]);
     assert!(done.success(), "{}", done.output);
     assert!(done.output.contains(&open.name()), "{}", done.output);
     assert!(took < Duration::from_secs(10), "{took:?}");
 
-    rig.mount();
-    let open = rig.user("60");
-    let (done, took) = rig.umount(&["--timeout", "1.5"]);
+    rig.mount(&[]);
+    let open = user(&rig, "60");
+    let (done, took) = umount(&rig, &["--timeout", "1.5"]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     assert!(done.output.contains(&open.name()), "{}", done.output);
     assert!((1..5).contains(&took.as_secs()), "{took:?}");
     for bad in ["-1", "x", "", "inf", "nan"] {
-        assert_eq!(rig.umount(&["--timeout", bad]).0.code, Some(1), "{bad}");
+        assert_eq!(umount(&rig, &["--timeout", bad]).0.code, Some(1), "{bad}");
     }
 }
 
@@ -165,14 +127,14 @@ fn another_mount_namespace_is_named() {
     if !require(&[&NEEDS[..], &[Need::Tool("unshare")]].concat()) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let daemon = rig.daemon();
     let mut unshare = tool("unshare");
     let inside = Sleeper(unshare.args(["-m", "sleep", "60"]).spawn().unwrap());
     let is_asleep =
         || std::fs::read(format!("/proc/{}/comm", inside.0.id())).unwrap() == b"sleep\n";
     wait_until("it runs", is_asleep);
-    let (done, took) = rig.umount(&["--timeout", "2.5"]);
+    let (done, took) = umount(&rig, &["--timeout", "2.5"]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     let shown =
         format!("mounted on {} in the mount namespace of {}", text(&rig.dir), inside.name());
@@ -186,11 +148,11 @@ fn another_mount_namespace_is_named() {
     e2fsck(&rig.image).assert_clean("unmounted");
 
     // Without a limit it waits, and says for what.
-    rig.mount();
+    rig.mount(&[]);
     let mut unshare = tool("unshare");
     let inside = Sleeper(unshare.args(["-m", "sleep", "4"]).spawn().unwrap());
     std::thread::sleep(Duration::from_millis(300));
-    let (done, _) = rig.umount(&[]);
+    let (done, _) = umount(&rig, &[]);
     assert!(done.success() && done.output.contains(&inside.name()), "{}", done.output);
 }
 
@@ -200,11 +162,11 @@ fn a_bind_mount_is_named() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let bound = rig.scratch.dir("bound");
     extol_testkit::run_ok(tool("mount").arg("--bind").arg(&rig.dir).arg(&bound));
-    let (done, _) = rig.umount(&["--timeout", "1.2"]);
-    let shown = format!("it is mounted on {} as well", text(&bound));
+    let (done, _) = umount(&rig, &["--timeout", "1.2"]);
+    let shown = format!("the volume is mounted on {} as well", text(&bound));
     assert!(done.code == Some(32) && done.output.contains(&shown), "{}", done.output);
     let done = run_extol(&["umount", text(&bound)]);
     assert!(done.success() && done.output.is_empty(), "{}", done.output);
@@ -217,19 +179,19 @@ fn force_ends_a_mount_in_use() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let open = File::create(rig.dir.join("synced")).unwrap();
     std::io::Write::write_all(&mut &open, b"synced").unwrap();
     open.sync_all().unwrap();
     let daemon = rig.daemon();
-    let (done, _) = rig.umount(&["--force"]);
+    let (done, _) = umount(&rig, &["--force"]);
     assert!(done.success() && done.output.is_empty(), "{}", done.output);
     assert!(!rig.is_mounted() && open.metadata().is_err());
     assert!(!is_alive(daemon));
     e2fsck(&rig.image).assert_clean("unmounted by force");
-    rig.mount();
+    rig.mount(&[]);
     assert_eq!(std::fs::read(rig.dir.join("synced")).unwrap(), b"synced");
-    assert_eq!(rig.umount(&["-f", "-l"]).0.code, Some(1));
+    assert_eq!(umount(&rig, &["-f", "-l"]).0.code, Some(1));
 }
 
 /// A daemon that does not answer does not hang the command.
@@ -238,7 +200,7 @@ fn a_daemon_that_does_not_answer_is_told() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let mut synced = File::create(rig.dir.join("synced")).unwrap();
     std::io::Write::write_all(&mut synced, b"synced").unwrap();
     synced.sync_all().unwrap();
@@ -246,7 +208,7 @@ fn a_daemon_that_does_not_answer_is_told() {
     drop(synced);
     let daemon = rig.daemon();
     kill_process(daemon, Signal::STOP).unwrap();
-    let (done, took) = rig.umount(&["-f"]);
+    let (done, took) = umount(&rig, &["-f"]);
     let went = !rig.is_mounted();
     let _ = kill_process(daemon, Signal::CONT);
     assert!(done.output.contains("does not answer"), "{}", done.output);
@@ -254,9 +216,9 @@ fn a_daemon_that_does_not_answer_is_told() {
     assert_eq!(done.code, Some(32), "the daemon closed nothing: {}", done.output);
     assert!(!is_alive(daemon));
     // It was killed: what was synced is recovered.
-    rig.mount();
+    rig.mount(&[]);
     assert_eq!(std::fs::read(rig.dir.join("synced")).unwrap(), b"synced");
-    assert!(rig.umount(&[]).0.success());
+    assert!(umount(&rig, &[]).0.success());
     e2fsck(&rig.image).assert_clean("recovered");
 }
 
@@ -266,10 +228,10 @@ fn a_time_limit_is_for_a_silent_daemon_as_well() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let daemon = rig.daemon();
     kill_process(daemon, Signal::STOP).unwrap();
-    let (done, took) = rig.umount(&["--timeout", "1"]);
+    let (done, took) = umount(&rig, &["--timeout", "1"]);
     kill_process(daemon, Signal::CONT).unwrap();
     assert!(took < Duration::from_secs(8), "{took:?}");
     let silent = "does not answer";
@@ -284,13 +246,13 @@ fn several_mounts_images_and_what_is_no_mount() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::new();
+    let rig = mounted();
     let none = rig.scratch.dir("none");
     let (dir, image, none) = (text(&rig.dir), text(&rig.image.path), text(&none));
     let done = run_extol(&["umount", none, dir]);
     assert_eq!((done.code, done.output.lines().count()), (Some(64), 1), "{}", done.output);
     assert!(done.output.contains("none is not a mount point") && !rig.is_mounted());
-    rig.mount();
+    rig.mount(&[]);
     let done = run_extol(&["umount", "-v", image]);
     assert!(done.success() && done.output.contains(dir) && !rig.is_mounted(), "{}", done.output);
     for path in [image, none, "/nonexistent"] {
@@ -300,9 +262,141 @@ fn several_mounts_images_and_what_is_no_mount() {
         assert_eq!((done.code, done.output.as_str()), (Some(32), ""));
     }
     // Of a directory with a relative name, from within another.
-    rig.mount();
+    rig.mount(&[]);
     let mut relative = extol();
     relative.args(["umount", "mnt"]).current_dir(rig.scratch.path()).stdin(Stdio::null());
     let done = run(&mut relative, LIMIT);
     assert!(done.success() && !rig.is_mounted(), "{}", done.output);
+}
+
+/// An image that is mounted through a loop device is known by its name; one with several volumes
+/// does not say which is meant.
+#[test]
+fn an_image_below_a_loop_device_is_known() {
+    if !require(&[&NEEDS[..], &[Need::Loop]].concat()) {
+        return;
+    }
+    let rig = Rig::new();
+    let (other, image) = (rig.scratch.dir("other"), text(&rig.image.path));
+    rig.mount(&["-o", "loop"]);
+    let done = run_extol(&["mount", image, text(&other)]);
+    let shown = format!("is mounted at {}: unmount it first", text(&rig.dir));
+    assert!(done.code == Some(32) && done.output.contains(&shown), "{}", done.output);
+    let done = run_extol(&["umount", image]);
+    assert!(done.success() && done.output.is_empty() && !rig.is_mounted(), "{}", done.output);
+
+    let whole = rig.scratch.join("whole.img");
+    for seek in ["seek=1", "seek=40"] {
+        let mut dd = tool("dd");
+        dd.arg(format!("if={image}")).arg(format!("of={}", text(&whole)));
+        extol_testkit::run_ok(dd.args(["bs=1M", "conv=sparse,notrunc", seek]));
+    }
+    for (offset, dir) in [("offset=1m,sizelimit=32m", &rig.dir), ("offset=40m", &other)] {
+        extol_testkit::extol_ok(&["mount", "-o", offset, text(&whole), text(dir)]);
+    }
+    let done = run_extol(&["umount", text(&whole)]);
+    assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
+    assert!(done.output.contains("several volumes") && rig.is_mounted(), "{}", done.output);
+    extol_testkit::extol_ok(&["umount", text(&other)]);
+    let done = run_extol(&["umount", text(&whole)]);
+    assert!(done.success() && !rig.is_mounted(), "{}", done.output);
+}
+
+/// What keeps a mount that was taken off lazily is named, and not its daemon alone.
+#[test]
+fn what_is_left_of_a_mount_is_named() {
+    if !require(&[&NEEDS[..], &[Need::Loop, Need::Tool("unshare")]].concat()) {
+        return;
+    }
+    for options in [&[][..], &["-o", "loop"]] {
+        let rig = Rig::new();
+        rig.mount(options);
+        let daemon = rig.daemon();
+        let process = extol_proc::Process(daemon.as_raw_nonzero().get().unsigned_abs());
+        // Older kernels do not show whose connection it is.
+        let shows = !extol_proc::served_by(process).is_empty();
+        let again = || {
+            let words = [&["mount"], options, &[text(&rig.image.path), text(&rig.dir)]].concat();
+            let done = run_extol(&words);
+            assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
+            done.output
+        };
+        let open = user(&rig, "60");
+        assert!(rig.unmount(&["-l"]).success() && !rig.is_mounted());
+        let said = again();
+        let shown = format!("in use by {}: /open open", open.name());
+        assert!(!shows || said.contains(&shown), "{said}");
+        assert!(said.contains(&process.to_string()), "{said}");
+        drop(open);
+        wait_until("the daemon ends", || !is_alive(daemon));
+
+        rig.mount(options);
+        let daemon = rig.daemon();
+        let mut unshare = tool("unshare");
+        let inside = Sleeper(unshare.args(["-m", "sleep", "60"]).spawn().unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(rig.unmount(&["--timeout", "0.3"]).code, Some(32));
+        let said = again();
+        let shown = format!("in the mount namespace of {}", inside.name());
+        assert!(!shows || said.contains(&shown), "{said}");
+        drop(inside);
+        wait_until("the daemon ends", || !is_alive(daemon));
+    }
+}
+
+/// FUSE lets only the user in that has mounted it, not even root; the end of the daemon is waited
+/// for all the same, and its exit report is read.
+#[test]
+fn root_waits_for_the_daemon_of_a_user() {
+    let user = [Need::Tool("setpriv"), Need::UserMounts, Need::User(USER)];
+    if !require(&[&NEEDS[..], &user].concat()) {
+        return;
+    }
+    let rig = Rig::with(&["-E", "root_owner=65534:65534"]);
+    let program = rig.give_away();
+    let mounted = || {
+        let mut mount = extol_testkit::as_unprivileged(&program);
+        let done = run(mount.arg("mount").arg(&rig.image.path).arg(&rig.dir), LIMIT);
+        assert!(done.success(), "{}", done.output);
+        let holders = extol_proc::lock_holders(&std::fs::metadata(&rig.image.path).unwrap());
+        Pid::from_raw(holders[0].0 as i32).unwrap()
+    };
+    let daemon = mounted();
+    let mut write = extol_testkit::as_unprivileged(std::path::Path::new("/bin/dd"));
+    write.args(["if=/dev/zero", "bs=1M", "count=20"]).arg(format!("of={}/file", text(&rig.dir)));
+    extol_testkit::run_ok(write.current_dir("/"));
+    let (done, _) = umount(&rig, &[]);
+    assert!(done.success() && done.output.is_empty(), "{}", done.output);
+    assert!(!is_alive(daemon), "the unmount has not waited");
+    e2fsck(&rig.image).assert_clean("unmounted by root");
+
+    // The others say whose it is, and what to do.
+    let daemon = mounted();
+    for words in [
+        &["stat"][..],
+        &["stat", "--json"],
+        &["top", "--once"],
+        &["remount", "-o", "commit=9"],
+        &["remount", "-o", "ro"],
+        &["sync"],
+        &["checkpoint"],
+        &["freeze"],
+        &["thaw"],
+    ] {
+        let done = run_extol(&[words, &[text(&rig.dir)]].concat());
+        assert_eq!((done.code, done.output.lines().count()), (Some(1), 1), "{}", done.output);
+        let way = format!("sudo -u {USER} extol {} ", words[0]);
+        let owner = format!("belongs to {USER}");
+        assert!(done.output.contains(&owner), "{}", done.output);
+        assert!(done.output.contains(&way), "{}", done.output);
+    }
+    // And what root alone may, root cannot do here.
+    let mut remount = extol_testkit::as_unprivileged(&program);
+    let done = run(remount.args(["remount", "-o", "ro"]).arg(&rig.dir).current_dir("/"), LIMIT);
+    assert!(
+        done.code == Some(1) && done.output.contains("root is not let into"),
+        "{}",
+        done.output
+    );
+    assert!(umount(&rig, &[]).0.success() && !is_alive(daemon));
 }

@@ -43,6 +43,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn size(&self) -> u64;
 
+    /// How many of these bytes are there now: a file, or the file below a loop device, may be cut
+    /// while it is open. What lies behind that is lost, though Linux lets a loop device read it as
+    /// zeros and a write makes the file longer again.
+    fn size_now(&self) -> u64 {
+        self.size()
+    }
+
     /// Smallest unit (bytes) that one write changes without a read-modify-write: offsets and
     /// lengths should be multiples of it. Implementations accept any alignment, slower.
     fn alignment(&self) -> usize {

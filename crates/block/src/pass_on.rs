@@ -16,6 +16,7 @@ macro_rules! pass_on {
     };
     (@shape $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
         size() -> u64;
+        size_now() -> u64;
         alignment() -> usize;
         is_read_only() -> bool;
         make_writable() -> $crate::Result<()>;

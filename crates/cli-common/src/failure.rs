@@ -104,7 +104,8 @@ pub fn warn(line: impl fmt::Display) {
 }
 
 /// A line without the "(os error N)" that Rust's library puts behind the system's messages.
-fn without_os_error(mut line: String) -> String {
+#[must_use]
+pub fn without_os_error(mut line: String) -> String {
     while let Some(at) = line.find(" (os error ")
         && let Some(len) = line[at..].find(')')
     {

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-pub use failure::{Failure, Result, print, print_json, warn, write};
+pub use failure::{Failure, Result, print, print_json, warn, without_os_error, write};
 pub use json::{FORMAT_VERSION, json_line, json_text};
 
 /// Exit codes, the same for every command.

@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_cli_common::{Failure, Result};
 use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::sandbox::process;
@@ -35,7 +35,7 @@ const READY: &[u8] = b"mounted\n";
 pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
     let fail =
         |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
+    let mut signals = Signals::new(crate::interrupt::ENDING).map_err(fail)?;
     let mut program = process::program();
     if words.iter().any(|word| word == "--clean") {
         process::clean_env(&mut program);

@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP end a command that makes something without leaving it half made.
+//! SIGINT, SIGTERM, SIGHUP and SIGQUIT end a command that makes something without leaving it half
+//! made, and one that has changed the terminal without leaving it so.
 //!
 //! The first signal is noted, and the command ends at its next step: it takes away what is not
 //! whole and closes the volume. The second signal ends the process at once. The exit code is 128
@@ -7,16 +8,21 @@
 //!
 //! A signal that the process was told to ignore (nohup(1), a background job of a script) stays
 //! ignored.
+//!
+//! A mount receives its signals in a thread (`signals.rs`), and notes them here ([`note`]).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult};
 use extol_cli_common::{Failure, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 
-/// The signal that came last; 0: none.
+/// The signals that end a process in order.
+pub const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// The signal that came; 0: none.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// From now on signals are noted.
@@ -27,7 +33,7 @@ pub fn catch() -> Result<()> {
     }
     let again = Arc::new(AtomicBool::new(false));
     let ignored = ignored();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in ENDING {
         let number = usize::try_from(signal).unwrap_or(0);
         if ignored >> number.saturating_sub(1) & 1 != 0 {
             continue;
@@ -39,6 +45,12 @@ pub fn catch() -> Result<()> {
             .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
     }
     Ok(())
+}
+
+/// Notes a signal. True if another was noted before, which stays the one that counts.
+pub fn note(signal: i32) -> bool {
+    let number = usize::try_from(signal).unwrap_or(0);
+    SIGNAL.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst).is_err()
 }
 
 /// The signals that are ignored, one bit each.

@@ -9,18 +9,18 @@ use std::fs::File;
 use std::path::Path;
 
 use extol_cli_common::{Failure, Result};
-use extol_fuse::{DAEMON_XATTR, control};
+use extol_fuse::control;
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
-use crate::mounted::{MountedVolume, foreign, root_of};
+use crate::mounted::MountedVolume;
 
 /// Makes everything durable.
 pub fn sync(args: &SyncArgs) -> Result<()> {
     let mut outcome = Ok(());
     for dir in &args.dirs {
-        let synced = open(dir).and_then(|root| {
-            let writeback = write_back(dir, &root)?;
+        let synced = request("sync", dir, |mounted, root| {
+            let writeback = write_back(mounted, dir, root)?;
             root.sync_all().map_err(|error| Failure::about(dir.display(), error))?;
             writeback.result()
         });
@@ -36,48 +36,60 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
 pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
     let flags =
         u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
-    let root = open(&args.dir)?;
-    let writeback =
-        if args.dry_run { WritebackError::default() } else { write_back(&args.dir, &root)? };
-    let asked = control::checkpoint(&root_of(&args.dir)?, flags);
-    let done = explain(asked, &args.dir, |error| match error {
-        Errno::NODEV => Some("the volume has no journal"),
-        Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
-        _ => None,
-    });
-    writeback.warn();
-    done
+    request("checkpoint", &args.dir, |mounted, root| {
+        let writeback = match args.dry_run {
+            true => WritebackError::default(),
+            false => write_back(mounted, &args.dir, root)?,
+        };
+        let asked = control::checkpoint(&mounted.root, flags);
+        let done = explain(asked, &args.dir, |error| match error {
+            Errno::NODEV => Some("the volume has no journal"),
+            Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
+            _ => None,
+        });
+        writeback.warn_unless(&done, mounted);
+        done
+    })
 }
 
 /// Stops changes.
 pub fn freeze(args: &FreezeArgs) -> Result<()> {
-    let root = open(&args.dir)?;
-    let writeback = write_back(&args.dir, &root)?;
-    let done = explain(control::freeze(&root_of(&args.dir)?), &args.dir, |error| match error {
-        Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
-        _ => None,
-    });
-    writeback.warn();
-    done
-}
-
-/// Lets changes go on.
-pub fn thaw(args: &ThawArgs) -> Result<()> {
-    open(&args.dir)?;
-    explain(control::thaw(&root_of(&args.dir)?), &args.dir, |error| match error {
-        Errno::INVAL => Some("the volume is not frozen"),
-        _ => None,
+    request("freeze", &args.dir, |mounted, root| {
+        let writeback = write_back(mounted, &args.dir, root)?;
+        let done = explain(control::freeze(&mounted.root), &args.dir, |error| match error {
+            Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
+            _ => None,
+        });
+        writeback.warn_unless(&done, mounted);
+        done
     })
 }
 
-/// The root of the mount that holds `dir`, which must be one of extol's.
-fn open(dir: &Path) -> Result<File> {
-    let root = root_of(dir)?;
-    let mut text = [0; 32];
-    if rustix::fs::getxattr(&root, DAEMON_XATTR, &mut text[..]).is_err() {
-        return Err(foreign(dir));
+/// Lets changes go on. (A volume that was stopped while it was frozen is thawed as well.)
+pub fn thaw(args: &ThawArgs) -> Result<()> {
+    let mounted = MountedVolume::of(&args.dir, "thaw")?;
+    mounted.json()?;
+    explain(control::thaw(&mounted.root), &args.dir, |error| match error {
+        Errno::INVAL => Some("the volume is not frozen"),
+        _ => None,
+    })
+    .map_err(|failure| mounted.stopped().unwrap_or(failure))
+}
+
+/// Makes a request to the mount that holds `dir`, which must be one of extol's. On a volume that an
+/// error has stopped, before or meanwhile, no such request succeeds, and the failure is that error.
+fn request(
+    command: &'static str,
+    dir: &Path,
+    make: impl FnOnce(&MountedVolume, &File) -> Result<()>,
+) -> Result<()> {
+    let mounted = MountedVolume::of(dir, command)?;
+    mounted.json()?;
+    if let Some(stopped) = mounted.stopped() {
+        return Err(stopped);
     }
-    File::open(&root).map_err(|error| Failure::about(dir.display(), error))
+    let root = File::open(&mounted.root).map_err(|error| Failure::about(dir.display(), error))?;
+    make(&mounted, &root).map_err(|failure| mounted.stopped().unwrap_or(failure))
 }
 
 /// Data of a file could not be written before this request, or at its beginning.
@@ -90,9 +102,12 @@ impl WritebackError {
         self.0.map_or(Ok(()), Err)
     }
 
-    /// Prints a line, for a request that has another purpose.
-    fn warn(self) {
-        if let Some(failure) = self.0 {
+    /// Prints a line, for a request that has another purpose, unless that has failed because the
+    /// volume was stopped.
+    fn warn_unless(self, done: &Result<()>, mounted: &MountedVolume) {
+        if let Some(failure) = self.0
+            && (done.is_ok() || mounted.stopped().is_none())
+        {
             failure.report();
         }
     }
@@ -100,8 +115,8 @@ impl WritebackError {
 
 /// Writes back the kernel's dirty pages. Refuses a frozen volume, where that would wait for the
 /// thaw.
-fn write_back(dir: &Path, root: &File) -> Result<WritebackError> {
-    let stats = MountedVolume::of(dir)?.json()?;
+fn write_back(mounted: &MountedVolume, dir: &Path, root: &File) -> Result<WritebackError> {
+    let stats = mounted.json()?;
     let frozen = serde_json::from_str::<serde_json::Value>(&stats)
         .is_ok_and(|stats| stats["frozen"] == true);
     if frozen {

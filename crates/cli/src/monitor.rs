@@ -55,11 +55,10 @@ use std::time::{Duration, Instant};
 use extol_cli_common::{Failure, Result};
 use rustix::net::SendFlags;
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
 use crate::umount::{self, How};
-use crate::{mount_table, remount, sandbox};
+use crate::{interrupt, mount_table, remount, sandbox};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
@@ -243,7 +242,7 @@ fn number(bytes: &[u8]) -> u64 {
 pub fn run(args: &MonitorArgs) -> Result<()> {
     let fail = |error: io::Error| Failure::system(format_args!("mount monitor: {error}"));
     sandbox::process::close_inherited(None);
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
+    for signal in interrupt::ENDING {
         signal_hook::flag::register(signal, Arc::default()).map_err(fail)?;
     }
     confine()?;

@@ -1,4 +1,5 @@
-//! A mounted volume: where its root is, and its counters.
+//! A mounted volume: where its root is, and its counters; what is wrong with a mount that does not
+//! answer, or that an error has stopped.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -6,20 +7,42 @@ use std::path::{Path, PathBuf};
 use extol::Stats;
 use extol_cli_common::{Failure, Result};
 use extol_fuse::STATS_XATTR;
+use extol_proc::{Mount, MountTable};
+use nix::unistd::User;
+use rustix::io::Errno;
+
+use crate::stat;
 
 /// A mounted volume.
 #[derive(Debug)]
 pub struct MountedVolume {
     /// The root of the mount.
     pub root: PathBuf,
-    /// The directory that was asked for.
+    /// What was asked for.
+    asked: Asked,
+}
+
+/// What the command line asks for: a command, about a directory.
+#[derive(Clone, Debug)]
+struct Asked {
+    command: &'static str,
     dir: PathBuf,
 }
 
 impl MountedVolume {
-    /// The mount that holds `dir`.
-    pub fn of(dir: &Path) -> Result<Self> {
-        Ok(Self { root: root_of(dir)?, dir: dir.to_path_buf() })
+    /// The mount that holds `dir`, for this command.
+    pub fn of(dir: &Path, command: &'static str) -> Result<Self> {
+        let asked = Asked { command, dir: dir.to_owned() };
+        Ok(Self { root: asked.root()?, asked })
+    }
+
+    /// The failure of a request that an error has made impossible: why the volume is read-only, and
+    /// what to do, as `extol stat` says it. `None`: no error has stopped the volume.
+    pub fn stopped(&self) -> Option<Failure> {
+        let stats = self.stats().ok()?;
+        let dir = self.root.display().to_string();
+        let advice = stat::advice(&dir, &stats)?;
+        Some(Failure::new(format_args!("{}; {advice}", stat::state_line(&dir, &stats))))
     }
 
     /// Its counters as JSON.
@@ -55,42 +78,81 @@ impl MountedVolume {
     }
 
     /// The failure for a mount that does not answer.
-    pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
+    pub fn access_error(&self, error: Errno) -> Failure {
         match error {
-            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => foreign(&self.dir),
-            error if extol_fuse::is_dead(error) => dead_daemon(&self.root),
-            error => Failure::about(self.root.display(), error),
+            Errno::NODATA | Errno::OPNOTSUPP => self.asked.foreign(),
+            error => self.asked.failed(error),
         }
     }
 }
 
-/// The failure for a directory on another file system.
-pub fn foreign(dir: &Path) -> Failure {
-    Failure::new(format_args!("{} is not on a volume that extol has mounted", dir.display()))
-}
-
-fn dead_daemon(dir: &Path) -> Failure {
-    Failure::new(format_args!(
-        "{}: the daemon has died; unmount (extol umount {0}) and mount again",
-        dir.display()
-    ))
-}
-
-/// The root of the mount that holds `dir`.
-pub fn root_of(dir: &Path) -> Result<PathBuf> {
-    let fail = |error: std::io::Error| match rustix::io::Errno::from_io_error(&error) {
-        Some(errno) if extol_fuse::is_dead(errno) => dead_daemon(dir),
-        _ => Failure::about(dir.display(), error),
-    };
-    let mut root = dir.canonicalize().map_err(fail)?;
-    let device = root.metadata().map_err(fail)?.dev();
-    while let Some(parent) = root.parent() {
-        if parent.metadata().map_err(fail)?.dev() != device {
-            break;
+impl Asked {
+    /// The root of the mount that holds the directory.
+    fn root(&self) -> Result<PathBuf> {
+        let fail = |error: std::io::Error| {
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            self.failed(error)
+        };
+        let mut root = self.dir.canonicalize().map_err(fail)?;
+        let device = root.metadata().map_err(fail)?.dev();
+        while let Some(parent) = root.parent() {
+            if parent.metadata().map_err(fail)?.dev() != device {
+                break;
+            }
+            root = parent.to_path_buf();
         }
-        root = parent.to_path_buf();
+        Ok(root)
     }
-    Ok(root)
+
+    /// The failure for a directory that cannot be looked at.
+    fn failed(&self, error: Errno) -> Failure {
+        let dir = self.dir.display();
+        if extol_fuse::is_dead(error) {
+            return Failure::new(format_args!(
+                "{dir}: the daemon has died; unmount (extol umount {dir}) and mount again"
+            ));
+        }
+        let owner = (error == Errno::ACCESS).then(|| self.owner()).flatten();
+        owner.map_or_else(|| Failure::about(dir, error), |uid| self.of_another_user(uid))
+    }
+
+    /// The failure for a directory on another file system.
+    fn foreign(&self) -> Failure {
+        Failure::new(format_args!(
+            "{} is not on a volume that extol has mounted",
+            self.dir.display()
+        ))
+    }
+
+    /// The user of the mount, if FUSE lets in that user alone, and this process is another's.
+    fn owner(&self) -> Option<u32> {
+        let path = std::path::absolute(&self.dir).ok()?;
+        // What lies inside cannot be resolved.
+        let path = path.ancestors().find_map(|above| {
+            Some(above.canonicalize().ok()?.join(path.strip_prefix(above).ok()?))
+        })?;
+        let table = MountTable::own().ok()?;
+        let mount = table.holding(&path)?;
+        owner_alone(mount).filter(|uid| *uid != rustix::process::geteuid().as_raw())
+    }
+
+    fn of_another_user(&self, uid: u32) -> Failure {
+        let Self { command, dir } = self;
+        let (named, sudo) = match User::from_uid(uid.into()) {
+            Ok(Some(user)) => (user.name.clone(), user.name),
+            _ => (format!("user {uid}"), format!("'#{uid}'")),
+        };
+        Failure::usage(format_args!(
+            "{}: the mount belongs to {named}, and FUSE lets no other user in, not even root: \
+             sudo -u {sudo} extol {command} {0}, or mount with -o allow_root",
+            dir.display()
+        ))
+    }
+}
+
+/// The user of a mount, if FUSE lets in that user alone.
+pub fn owner_alone(mount: &Mount) -> Option<u32> {
+    mount.user_id().filter(|_| mount.is_extol() && !mount.has_option("allow_other"))
 }
 
 #[cfg(test)]
@@ -101,7 +163,7 @@ mod tests {
     #[test]
     fn failures_name_what_was_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = MountedVolume::of(dir.path()).unwrap().json().unwrap_err();
+        let failure = MountedVolume::of(dir.path(), "stat").unwrap().json().unwrap_err();
         let named = format!("{} is not on a volume", dir.path().display());
         assert!(failure.line.starts_with(&named), "{}", failure.line);
     }

@@ -7,7 +7,7 @@
 //! answers EROFS.)
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
@@ -15,7 +15,7 @@ use extol_proc::Mount;
 
 use crate::args::RemountArgs;
 use crate::mount_table::{is_top, mount_entry};
-use crate::mounted::MountedVolume;
+use crate::mounted::{MountedVolume, owner_alone};
 use crate::volume::VolumeOptions;
 use crate::{options, umount};
 
@@ -92,9 +92,8 @@ struct Changes {
 
 /// Changes the options of the mount on `dir`.
 pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
-    let mounted = MountedVolume::of(dir)?;
-    let root: PathBuf = mounted.root.clone();
-    let entry = mount_entry(&root)
+    let mounted = MountedVolume::of(dir, "remount -o ...")?;
+    let entry = mount_entry(&mounted.root)
         .filter(Mount::is_fuse)
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
     let before = config_of(entry.options.iter().chain(&entry.volume_options));
@@ -104,23 +103,41 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     }
     // Before anything changes: is it extol's, and does it answer?
     mounted.stats()?;
+    let to_read_only = changes.to_read_only();
+    change(&mounted, &entry, &before, &changes).map_err(|failure| match to_read_only {
+        // It is read-only; but not because everything was written.
+        true => mounted.stopped().unwrap_or(failure),
+        false => failure,
+    })?;
+    if how.verbose {
+        let dir = mounted.root.display();
+        warn(format_args!("{dir} has the options {}", mounted.stats()?.mount_options));
+    }
+    Ok(())
+}
+
+/// Changes both sides of a mount, or none.
+fn change(
+    mounted: &MountedVolume,
+    entry: &Mount,
+    before: &MountConfig,
+    changes: &Changes,
+) -> Result<()> {
+    let root = &mounted.root;
     let about = |error: &dyn std::fmt::Display| Failure::about(root.display(), error);
     let flags_change =
         changes.config.read_only != before.read_only || changes.config.flags != before.flags;
     if flags_change {
-        control::set_flags(&root, &changes.config).map_err(|error| match error.kind() {
+        control::set_flags(root, &changes.config).map_err(|error| match error.kind() {
             // The kernel knows the device of a `fuseblk` mount.
             std::io::ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
                 about(&"cannot remount read-write: the device is write-protected")
             }
-            std::io::ErrorKind::PermissionDenied => Failure::usage(format_args!(
-                "{}: only root can change flags of a mount (ro, rw, nosuid, noatime ...)",
-                root.display()
-            )),
+            std::io::ErrorKind::PermissionDenied => only_root(root, entry),
             _ => about(&error),
         })?;
     }
-    let outcome = match control::remount(&root, &changes.words.join(",")) {
+    let outcome = match control::remount(root, &changes.words.join(",")) {
         Ok(Ok(warnings)) => {
             warnings.iter().for_each(warn);
             Ok(())
@@ -137,20 +154,42 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     if outcome.is_ok() && !changes.config.read_only {
         // The daemon may have made the kernel's side read-only again meanwhile, for the error that
         // this has mended.
-        let now = mount_entry(&root)
+        let now = mount_entry(root)
             .map(|entry| config_of(entry.options.iter().chain(&entry.volume_options)));
         if now.is_some_and(|now| now.read_only) {
-            control::set_flags(&root, &changes.config).map_err(|error| about(&error))?;
+            control::set_flags(root, &changes.config).map_err(|error| about(&error))?;
         }
     }
-    if outcome.is_err() && flags_change {
+    // (Of a volume that an error has stopped the kernel's side stays read-only.)
+    let is_true = || changes.to_read_only() && mounted.stopped().is_some();
+    if outcome.is_err() && flags_change && !is_true() {
         // Restores the flags; if that fails, the daemon still refuses writes to a read-only volume.
-        let _ = control::set_flags(&root, &before);
-    }
-    if how.verbose && outcome.is_ok() {
-        warn(format_args!("{} has the options {}", root.display(), mounted.stats()?.mount_options));
+        let _ = control::set_flags(root, before);
     }
     outcome
+}
+
+/// The failure of an ordinary user's request to change what the kernel keeps.
+fn only_root(root: &Path, entry: &Mount) -> Failure {
+    let dir = root.display();
+    let line = "only root can change flags of a mount (ro, rw, nosuid, noatime ...)";
+    match owner_alone(entry) {
+        None => Failure::usage(format_args!("{dir}: {line}")),
+        Some(_) => Failure::usage(format_args!(
+            "{dir}: {line}, and root is not let into this one: unmount it and mount it with these \
+             options, or with allow_root"
+        )),
+    }
+}
+
+impl Changes {
+    /// Read-only is asked for.
+    fn to_read_only(&self) -> bool {
+        self.words
+            .iter()
+            .rfind(|word| matches!(word.as_str(), "ro" | "rw"))
+            .is_some_and(|w| w == "ro")
+    }
 }
 
 /// Makes the kernel's side of a mount read-only, because an error has stopped the volume; so

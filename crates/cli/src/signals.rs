@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
+//! SIGTERM, SIGINT, SIGHUP and SIGQUIT end a mount cleanly, in whatever state it is.
 //!
 //! - *Starting* (opening, recovering, waiting in mount(2)): the start fails at its next step, and
 //!   what is open is closed. Where no step comes within [`GRACE`] the process exits, which a
@@ -16,7 +16,6 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use std::time::Duration;
 use extol::options::Waiting;
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::Stopper;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
 use crate::{interrupt, monitor, mount_table, sandbox, umount};
@@ -47,16 +46,13 @@ pub struct Guard {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    seen: AtomicU32,
-    /// The signal that came first.
-    first: AtomicI32,
 }
 
 #[derive(Default)]
@@ -81,7 +77,7 @@ impl Guard {
         let fail = |error: std::io::Error| {
             Failure::system(format_args!("cannot wait for signals: {error}"))
         };
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
+        let mut signals = Signals::new(interrupt::ENDING).map_err(fail)?;
         let shared = Arc::new(Shared::default());
         let listener = Arc::clone(&shared);
         let listen = move || {
@@ -103,17 +99,12 @@ impl Guard {
         let seen = {
             let mut state = self.shared.lock();
             *state = State::Serving(served.clone());
-            self.check()
+            interrupt::check()
         };
         if seen.is_err() {
             served.stop(false);
         }
         seen
-    }
-
-    /// For the opening of a volume: prints what it waits for, and ends the wait on a signal.
-    pub fn waiting(&self) -> Arc<dyn Waiting> {
-        Arc::new(Opening(Some(Arc::clone(&self.shared))))
     }
 
     /// An error has stopped the volume: makes the kernel's side of the mount read-only. The error
@@ -132,19 +123,11 @@ impl Guard {
         let before = std::mem::replace(&mut *self.shared.lock(), State::Closing);
         matches!(before, State::Serving(served) if served.stopper.has_ended())
     }
-
-    /// A step of the start: fails if a signal came.
-    pub fn check(&self) -> Result<()> {
-        match self.shared.seen.load(Ordering::SeqCst) {
-            0 => Ok(()),
-            _ => Err(self.shared.interrupted()),
-        }
-    }
 }
 
 /// Waits of the opening of a volume.
 #[derive(Debug)]
-struct Opening(Option<Arc<Shared>>);
+struct Opening;
 
 impl Waiting for Opening {
     fn waits(&self, line: &str) {
@@ -152,25 +135,18 @@ impl Waiting for Opening {
     }
 
     fn is_interrupted(&self) -> bool {
-        match &self.0 {
-            Some(shared) => shared.seen.load(Ordering::SeqCst) > 0,
-            None => interrupt::came(),
-        }
+        interrupt::came()
     }
 }
 
-/// For commands without a [`Guard`].
+/// For the opening of a volume: prints what it waits for, and ends the wait on a signal.
 pub fn waiting() -> Arc<dyn Waiting> {
-    Arc::new(Opening(None))
+    Arc::new(Opening)
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn interrupted(&self) -> Failure {
-        Failure::interrupted(self.first.load(Ordering::SeqCst))
     }
 
     fn is_starting(&self) -> bool {
@@ -179,10 +155,9 @@ impl Shared {
 }
 
 fn signalled(shared: &Arc<Shared>, signal: i32) {
-    let _ = shared.first.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
     let (again, served) = {
         let state = shared.lock();
-        let again = shared.seen.fetch_add(1, Ordering::SeqCst) > 0;
+        let again = interrupt::note(signal);
         match &*state {
             State::Starting => (again, None),
             State::Serving(served) => (again, Some(served.clone())),
@@ -194,21 +169,21 @@ fn signalled(shared: &Arc<Shared>, signal: i32) {
             let stop = move || served.stop(again);
             in_thread(stop);
         }
-        None if again => exit(shared),
+        None if again => exit(),
         None => {
             let shared = Arc::clone(shared);
             in_thread(move || {
                 thread::sleep(GRACE);
                 if shared.is_starting() {
-                    exit(&shared);
+                    exit();
                 }
             });
         }
     }
 }
 
-fn exit(shared: &Shared) -> ! {
-    let failure = shared.interrupted();
+fn exit() -> ! {
+    let failure = interrupt::check().err().unwrap_or_else(|| Failure::silent(Failure::INTERNAL));
     failure.report();
     std::process::exit(i32::from(failure.code))
 }

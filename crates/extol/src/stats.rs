@@ -109,7 +109,7 @@ impl Stats {
             free_runs_by_order: alloc.runs_by_order,
             read_only: fs.check_writable().is_err(),
             read_only_reason: fs.read_only_reason(),
-            stopped: fs.is_stopped(),
+            stopped: fs.is_stopped() && !fs.maintenance.is_shut_down(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
             frozen: fs.freeze_gate.is_closed(),

@@ -31,10 +31,10 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
         return refuse("this is an external journal, not a file system");
     }
     let need = u128::from(sb.blocks_count) << (10 + sb.log_block_size.min(20));
-    if need > u128::from(dev.size()) {
+    let size = dev.size().min(dev.size_now());
+    if need > u128::from(size) {
         return refuse(format!(
-            "the volume is truncated: it should have {need} bytes and has {}",
-            dev.size()
+            "the volume is truncated: it should have {need} bytes and has {size}"
         ));
     }
     Geometry::new(sb, Some(dev.size())).map_err(|e| OpenError(format!("damaged superblock: {e}")))

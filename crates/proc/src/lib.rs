@@ -7,6 +7,8 @@
 //!   locks.rs      /proc/locks: which process holds the lock of a file
 //!   loops.rs      loop devices and the files below them
 //!   users.rs      which processes use a mount, or a block device
+//!   connections.rs  which process serves a mount of FUSE
+//!   holders.rs    what keeps a file system that was taken off its directory
 //! ```
 //!
 //! These files hold names that any user can choose: mount points, sources, names of programs. They
@@ -16,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+mod connections;
+mod holders;
 mod locks;
 mod loops;
 mod mounts;
@@ -23,6 +27,8 @@ mod process;
 mod text;
 mod users;
 
+pub use connections::{daemons_of, served_by};
+pub use holders::{Holder, bounded, holder_of};
 pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};
 pub use mounts::{DeviceNumber, Mount, MountTable, unescape};

@@ -9,14 +9,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::loops::loop_devices_over;
 use crate::text::number;
 
 /// The number of a device, as the kernel writes it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeviceNumber {
     /// The driver.
     pub major: u32,
@@ -89,6 +92,13 @@ impl Mount {
         self.options.iter().any(is) || self.volume_options.iter().any(is)
     }
 
+    /// The user whose daemon serves a mount of FUSE.
+    #[must_use]
+    pub fn user_id(&self) -> Option<u32> {
+        let value = |word: &OsString| number(word.as_bytes().strip_prefix(b"user_id=")?);
+        self.volume_options.iter().find_map(value)
+    }
+
     /// A line of mountinfo.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -140,6 +150,33 @@ impl MountTable {
     /// All mounts.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mount> {
         self.0.iter()
+    }
+
+    /// The mounts by Extol of a volume, an image or a block device, the oldest first. An image may
+    /// be mounted through a loop device over it. The table's paths are those below `root`.
+    #[must_use]
+    pub fn of_volume(&self, volume: &Metadata, root: &Path) -> Vec<&Mount> {
+        let over = match volume.is_file() {
+            true => loop_devices_over(volume.dev(), volume.ino()),
+            false => Vec::new(),
+        };
+        let is_it = |meta: Metadata| match volume.rdev() {
+            0 if meta.rdev() == 0 => meta.dev() == volume.dev() && meta.ino() == volume.ino(),
+            0 => over.iter().any(|device| device.number == DeviceNumber::of(meta.rdev())),
+            rdev => meta.rdev() == rdev,
+        };
+        let shows = |mount: &&Mount| {
+            let source = Path::new(&mount.source);
+            let below = |source| std::fs::metadata(root.join(source)).is_ok_and(is_it);
+            mount.is_extol() && source.strip_prefix("/").is_ok_and(below)
+        };
+        self.iter().filter(shows).collect()
+    }
+
+    /// The mount that a path is on, which is absolute and without symbolic links.
+    #[must_use]
+    pub fn holding(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|dir| self.top(dir))
     }
 
     /// What is mounted on exactly this directory, the topmost last.
@@ -213,6 +250,18 @@ nonsense\n\
         assert_eq!(table.top(odd).unwrap().source.as_bytes(), b"\xff");
         let image = table.top(Path::new("/mnt/a b")).unwrap();
         assert_eq!(image.source.as_bytes(), b"/disk\\\xff.img");
+    }
+
+    #[test]
+    fn a_path_is_on_the_innermost_mount() {
+        let table = MountTable::parse(TABLE);
+        let id = |path: &str| table.holding(Path::new(path)).map(|mount| mount.id);
+        assert_eq!(
+            (id("/mnt/a b/c/d"), id("/mnt/a b"), id("/mnt/a")),
+            (Some(91), Some(91), Some(22))
+        );
+        assert_eq!(table.holding(Path::new("/mnt/a b/c")).unwrap().user_id(), Some(0));
+        assert_eq!(table.holding(Path::new("/")).unwrap().user_id(), None);
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub fn device_users(device: DeviceNumber) -> Users {
 }
 
 /// A process that may not be looked at.
-struct Hidden;
+pub(crate) struct Hidden;
 
 fn usage(process: Process, target: Target<'_>) -> Result<Option<Usage>, Hidden> {
     for (name, usage) in
@@ -144,7 +144,7 @@ fn usage(process: Process, target: Target<'_>) -> Result<Option<Usage>, Hidden> 
 }
 
 /// The links of what a process has open.
-fn open_files(process: Process) -> Result<Vec<PathBuf>, Hidden> {
+pub(crate) fn open_files(process: Process) -> Result<Vec<PathBuf>, Hidden> {
     match std::fs::read_dir(process.file("fd")) {
         Ok(links) => Ok(links.flatten().map(|link| link.path()).collect()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Hidden),
@@ -154,14 +154,14 @@ fn open_files(process: Process) -> Result<Vec<PathBuf>, Hidden> {
 }
 
 /// What statx(2) tells of the target of a link.
-struct Stat {
+pub(crate) struct Stat {
     mount: Option<u64>,
     dev: DeviceNumber,
-    rdev: DeviceNumber,
+    pub(crate) rdev: DeviceNumber,
     is_block_device: bool,
 }
 
-fn look_at(link: &Path) -> Option<Stat> {
+pub(crate) fn look_at(link: &Path) -> Option<Stat> {
     let asked = StatxFlags::MNT_ID | StatxFlags::TYPE;
     let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, asked).ok()?;
     let has = StatxFlags::from_bits_retain(stat.stx_mask);

@@ -5,8 +5,8 @@
 mod damage;
 
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, e2fsck_fix, extol,
-    extol_path, require, run, run_ok, text, tool,
+    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, as_unprivileged, e2fsck,
+    e2fsck_fix, extol, extol_path, require, run, run_ok, text, tool,
 };
 use std::fs::File;
 use std::io::Write;
@@ -312,14 +312,7 @@ fn without_rights() {
     // The binary may lie where other users cannot reach it.
     let copy = scratch.join("extol");
     std::fs::copy(extol_path(), &copy).unwrap();
-    let as_user = |args: &[&str]| {
-        let mut command = tool("setpriv");
-        command
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .arg(&copy)
-            .args(args);
-        run(&mut command, LIMIT)
-    };
+    let as_user = |args: &[&str]| run(as_unprivileged(&copy).args(args), LIMIT);
     let chmod =
         |mode| rustix::fs::chmod(&image.path, rustix::fs::Mode::from_raw_mode(mode)).unwrap();
     chmod(0o600);

@@ -2,8 +2,9 @@
 //! ways to mount.
 
 use extol_testkit::{
-    ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, e2fsck, extol, extol_ok, extol_path,
-    mounted_type, offers_io_uring, require, run, run_extol, run_ok, text, tool,
+    ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, as_unprivileged, daemon_of, e2fsck,
+    extol, extol_ok, extol_path, mounted_type, offers_io_uring, require, run, run_extol, run_ok,
+    text, tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -79,10 +80,7 @@ fn assert_confined(pid: u32, kept: u64) {
 
 /// The process that serves the mount on `dir`, and its monitor.
 fn processes(dir: &Path) -> (u32, Option<u32>) {
-    let mut pid = [0; 32];
-    let len =
-        rustix::fs::getxattr(dir, "user.extol.daemon", &mut pid[..]).expect("a mount of Extol's");
-    let daemon: u32 = std::str::from_utf8(&pid[..len]).unwrap().parse().unwrap();
+    let daemon = daemon_of(dir).as_raw_nonzero().get().unsigned_abs();
     (daemon, children(daemon).first().copied())
 }
 

@@ -18,9 +18,7 @@ impl Unprivileged {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = tool("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", program]);
-        command
+        as_unprivileged(Path::new(program))
     }
 
     fn extol(&self) -> Command {

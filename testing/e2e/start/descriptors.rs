@@ -44,7 +44,7 @@ fn a_mount_keeps_to_its_budget() {
     let idle = descriptors(&rig);
     load(&rig);
     let busy = descriptors(&rig);
-    assert!(rig.unmount().success());
+    assert!(rig.unmount(&[]).success());
     assert!(idle <= IDLE && busy <= BUSY, "{idle} descriptors, {busy} under load");
     println!("{idle} descriptors, {busy} under load");
 }
@@ -73,7 +73,7 @@ fn the_limit_is_heeded() {
             assert!(done.success() && done.output.is_empty(), "{limit}: {}", done.output);
             load(&rig);
             let busy = descriptors(&rig);
-            let done = rig.unmount();
+            let done = rig.unmount(&[]);
             assert!(
                 done.success() && done.output.is_empty(),
                 "{limit}, {busy} open: {}",

@@ -1,6 +1,6 @@
 //! `extol umount` fails if the daemon could not write everything, and says what.
 
-use crate::{LIMIT, NEEDS, Rig, as_user, run_extol, text, until};
+use crate::{LIMIT, NEEDS, Rig, as_unprivileged, run_extol, text, until};
 use extol_testkit::{Image, Need, Scratch, e2fsck, require, run, run_ok, tool, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
@@ -69,7 +69,7 @@ fn a_daemon_that_is_killed_is_told() {
         let open = std::fs::File::create(rig.dir.join("file")).unwrap();
         let daemon = rig.daemon();
         let done = std::thread::scope(|scope| {
-            let unmount = scope.spawn(|| rig.unmount());
+            let unmount = scope.spawn(|| rig.unmount(&[]));
             until("it is connected", LIMIT, || unmount.is_finished() || reports_wanted(daemon) > 0);
             kill_process(daemon, Signal::KILL).unwrap();
             drop(open);
@@ -79,7 +79,7 @@ fn a_daemon_that_is_killed_is_told() {
         if tries == 20 || !done.output.contains("is in use") {
             break done;
         }
-        assert!(rig.unmount().success());
+        assert!(rig.unmount(&[]).success());
     };
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     assert!(done.output.contains("before it had closed the volume"), "{}", done.output);
@@ -89,11 +89,11 @@ fn a_daemon_that_is_killed_is_told() {
     // One that was dead before is told, too.
     kill_process(rig.daemon(), Signal::KILL).unwrap();
     until("it is dead", LIMIT, || std::fs::metadata(&rig.dir).is_err());
-    let done = rig.unmount();
+    let done = rig.unmount(&[]);
     assert_eq!((done.code, done.output.lines().count()), (Some(0), 1), "{}", done.output);
     assert!(done.output.contains("had died"), "{}", done.output);
     rig.mount(&[]);
-    let done = rig.unmount();
+    let done = rig.unmount(&[]);
     assert!(done.success() && done.output.is_empty(), "{}", done.output);
     e2fsck(&rig.image).assert_clean("recovered");
 }
@@ -112,14 +112,14 @@ fn a_user_is_told_what_is_lost() {
     let small = rig.scratch.dir("small");
     let image = full(&small);
     std::os::unix::fs::chown(&image.path, Some(65534), Some(65534)).unwrap();
-    let mut mount = as_user(&program);
+    let mut mount = as_unprivileged(&program);
     mount.args(["mount", "-o", "default_permissions"]).arg(&image.path).arg(&rig.dir);
     let done = run(&mut mount, LIMIT);
     assert!(done.success(), "{}", done.output);
     let script = format!("dd if=/dev/zero of={}/file bs=1M count=40 conv=fsync", text(&rig.dir));
-    let done = run(as_user(Path::new("/bin/sh")).arg("-c").arg(script), LIMIT);
+    let done = run(as_unprivileged(Path::new("/bin/sh")).arg("-c").arg(script), LIMIT);
     assert!(!done.success(), "nothing failed: {}", done.output);
-    let done = run(as_user(&program).arg("umount").arg(&rig.dir), LIMIT);
+    let done = run(as_unprivileged(&program).arg("umount").arg(&rig.dir), LIMIT);
     unmount(&small);
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     assert!(done.output.contains("No space left"), "{}", done.output);

@@ -57,7 +57,7 @@ fn injected(rig: &Rig, call: &str, error: &str, nth: u32, options: &str) -> bool
     let worked = works(rig, &mut child, &what);
     if worked {
         // (What fails each thread once may also fail it later, which ends the mount by itself.)
-        let _ = rig.unmount();
+        let _ = rig.unmount(&[]);
     }
     let done = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -155,7 +155,7 @@ fn little_memory() {
             worked += 1;
             // (It may still run out of memory later, and end; that is told.)
             let _ = std::fs::write(rig.dir.join("file"), b"x");
-            let done = rig.unmount();
+            let done = rig.unmount(&[]);
             assert!(done.success() || !done.output.is_empty(), "{kib} KiB");
             until("nothing is mounted", LIMIT, || !rig.is_mounted());
         } else {
@@ -194,7 +194,7 @@ fn killed(rig: &Rig, nth: u32) -> bool {
     let mut child = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("strace");
     let worked = works(rig, &mut child, &what);
     if worked {
-        assert!(rig.unmount().success(), "{what}");
+        assert!(rig.unmount(&[]).success(), "{what}");
     }
     let _ = child.wait();
     until(&what, Duration::from_secs(5), || !rig.is_mounted());
@@ -222,7 +222,7 @@ fn killed_while_its_parent_waits() {
         match daemon {
             Some(daemon) => kill_process(daemon, Signal::KILL).unwrap(),
             None => {
-                let _ = rig.unmount();
+                let _ = rig.unmount(&[]);
             }
         }
         if parent.wait().unwrap().success() {

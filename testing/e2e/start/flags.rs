@@ -1,6 +1,6 @@
 //! Set-user-id programs and device files on a mount work only where they were asked for.
 
-use crate::{NEEDS, Rig, as_user, extol_path, run_extol, text};
+use crate::{NEEDS, Rig, as_unprivileged, extol_path, run_extol, text};
 use extol_testkit::{Need, mounted_type, require, run_ok, tool};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,9 +8,12 @@ use std::process::Command;
 
 /// What an ordinary user gets out of a mount: root's identity, and a device.
 fn gains(dir: &Path) -> (bool, bool) {
-    let id = as_user(&dir.join("id")).arg("-u").output().expect("run");
-    let read =
-        as_user(Path::new("/bin/head")).args(["-c1"]).arg(dir.join("zero")).output().expect("run");
+    let id = as_unprivileged(&dir.join("id")).arg("-u").output().expect("run");
+    let read = as_unprivileged(Path::new("/bin/head"))
+        .args(["-c1"])
+        .arg(dir.join("zero"))
+        .output()
+        .expect("run");
     (String::from_utf8_lossy(&id.stdout).trim() == "0", read.status.success())
 }
 
@@ -21,8 +24,8 @@ fn hostile() -> Rig {
     std::fs::copy("/usr/bin/id", rig.dir.join("id")).unwrap();
     std::fs::set_permissions(rig.dir.join("id"), PermissionsExt::from_mode(0o4755)).unwrap();
     run_ok(tool("mknod").args(["-m", "666"]).arg(rig.dir.join("zero")).args(["c", "1", "5"]));
-    assert!(rig.unmount().success());
-    rig.open_to_all();
+    assert!(rig.unmount(&[]).success());
+    let _ = rig.open_to_all();
     rig
 }
 
@@ -48,7 +51,7 @@ fn nosuid_and_nodev_are_the_default() {
     ] {
         rig.mount(&["-o", options]);
         assert_eq!(gains(&rig.dir), expected, "-o {options}");
-        assert!(rig.unmount().success());
+        assert!(rig.unmount(&[]).success());
     }
 
     let (tools, helper) = (rig.scratch.dir("bin"), rig.scratch.dir("bin").join("mount.fuse.extol"));
@@ -63,7 +66,7 @@ fn nosuid_and_nodev_are_the_default() {
     ] {
         run_ok(Command::new(&helper).args([image, dir, "-o", options]));
         assert_eq!(gains(&rig.dir), expected, "the helper with {options}");
-        assert!(rig.unmount().success());
+        assert!(rig.unmount(&[]).success());
     }
     if require(&[Need::Tool("mount.fuse3")]) {
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
@@ -73,7 +76,7 @@ fn nosuid_and_nodev_are_the_default() {
             run_ok(&mut mount);
             assert_eq!(mounted_type(&rig.dir).as_deref(), Some("fuse.extol"));
             assert_eq!(gains(&rig.dir), expected, "mount.fuse3 with {options}");
-            assert!(rig.unmount().success());
+            assert!(rig.unmount(&[]).success());
         }
     }
 
@@ -89,7 +92,7 @@ fn nosuid_and_nodev_are_the_default() {
         assert!(done.success(), "{}", done.output);
         assert_eq!(gains(&rig.dir), expected, "remounted with {options}");
     }
-    assert!(rig.unmount().success());
+    assert!(rig.unmount(&[]).success());
 }
 
 /// From fstab, by mount(8): with a helper of its own, and with `mount.fuse3`.

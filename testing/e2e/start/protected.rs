@@ -1,6 +1,6 @@
 //! What cannot be written to is mounted read-only, and what is mounted already is named at once.
 
-use crate::{NEEDS, Rig, as_user, run_extol, text};
+use crate::{NEEDS, Rig, as_unprivileged, run_extol, text};
 use extol_testkit::{LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn a_second_mount_names_the_first() {
         assert!(took < Duration::from_secs(2), "{took:?}");
     }
     device.detach();
-    assert!(rig.unmount().success());
+    assert!(rig.unmount(&[]).success());
     assert_eq!(mounted_type(&other), None);
 }
 
@@ -90,7 +90,7 @@ fn a_user_is_told_where_it_is_mounted() {
         std::os::unix::fs::chown(dir, Some(65534), Some(65534)).unwrap();
     }
     let mount = |dir: &Path| {
-        let mut command = as_user(&program);
+        let mut command = as_unprivileged(&program);
         run(command.arg("mount").arg(&rig.image.path).arg(dir), crate::LIMIT)
     };
     let done = mount(&rig.dir);
@@ -100,6 +100,6 @@ fn a_user_is_told_where_it_is_mounted() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(done.code, Some(32));
     assert!(done.output.contains(&format!("mounted at {}:", rig.dir.display())), "{}", done.output);
-    let done = run(as_user(&program).arg("umount").arg(&rig.dir), crate::LIMIT);
+    let done = run(as_unprivileged(&program).arg("umount").arg(&rig.dir), crate::LIMIT);
     assert!(done.success() && done.output.is_empty(), "{}", done.output);
 }

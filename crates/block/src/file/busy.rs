@@ -68,21 +68,46 @@ fn is_busy(opened: &std::io::Result<File>) -> bool {
 /// What keeps others away.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Files to keep open.
-    pub files: Vec<File>,
+    /// Loop devices to keep open.
+    _loops: Vec<File>,
+    /// The file below a loop device.
+    backing: Option<Backing>,
     /// The file system of a disk image has locks. (True for block devices, which need none.)
     pub locked: bool,
+}
+
+/// The file below a loop device.
+#[derive(Debug)]
+struct Backing {
+    file: File,
+    /// Where the device begins in it. Elsewhere than at 0 it is not locked: several volumes may lie
+    /// in one file.
+    offset: u64,
+}
+
+impl Claims {
+    /// For an open that claims nothing.
+    pub fn none() -> Self {
+        Self { _loops: Vec::new(), backing: None, locked: true }
+    }
+
+    /// How much of the file below a loop device is left for the device. `None`: it is none, or the
+    /// file is not known.
+    pub fn size_below(&self) -> Option<u64> {
+        let Backing { file, offset } = self.backing.as_ref()?;
+        Some(file.metadata().ok()?.len().saturating_sub(*offset))
+    }
 }
 
 /// Claims the opened file or device. The error names the holder and what to do.
 pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Claims, String> {
     if is_block_device {
-        let files = claim_backing_file(file, read_only)?.into_iter().collect();
-        return Ok(Claims { files, locked: true });
+        let backing = claim_backing_file(file, read_only)?;
+        return Ok(Claims { backing, ..Claims::none() });
     }
     let locked = lock(file, read_only)?;
-    let files = if read_only { Vec::new() } else { claim_loop_devices(file)? };
-    Ok(Claims { files, locked })
+    let loops = if read_only { Vec::new() } else { claim_loop_devices(file)? };
+    Ok(Claims { _loops: loops, locked, ..Claims::none() })
 }
 
 /// Makes shared locks exclusive: that of a disk image, or those on the file behind a block device
@@ -90,18 +115,19 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
 pub(super) fn claim_more(
     file: &File,
     is_block_device: bool,
-    claims: &[File],
+    claims: &Claims,
 ) -> Result<Vec<File>, String> {
-    let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
+    let below = claims.backing.as_ref().filter(|backing| backing.offset == 0);
+    let locked = if is_block_device { below.map(|backing| &backing.file) } else { Some(file) };
     // (This process has it mounted, too: the mount table does not show which mount is the other's.)
     let raise = |file| lock_beside(file, false, |_| None).map(|_| ());
-    let mut more = locked.iter().try_for_each(raise).map(|()| Vec::new());
+    let mut more = locked.map_or(Ok(()), raise).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
         more = claim_loop_devices(file);
     }
     if more.is_err() {
         // The kernel may have dropped the lock. If a writer has come since, this stays without one.
-        locked.iter().for_each(|file| drop(lock(file, true)));
+        let _ = locked.map(|file| lock(file, true));
     }
     more
 }
@@ -129,7 +155,10 @@ fn lock_beside(
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Err(match mount(&meta) {
             Some(at) => at.sentence(),
-            None => locked_by(&holder::living_holders(&meta), read_only),
+            None => {
+                let holders = holder::living_holders(&meta);
+                holder::left_behind(&holders).unwrap_or_else(|| locked_by(&holders, read_only))
+            }
         }),
         // A file system without locks.
         Err(_) => Ok(false),
@@ -149,19 +178,21 @@ fn locked_by(holders: &[Process], read_only: bool) -> String {
     }
 }
 
-/// For a whole loop device: locks its backing file against an Extol on that file.
-fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<File>, String> {
+/// For a loop device: opens its backing file, and locks it, if all of it is the device, against an
+/// Extol on that file.
+fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<Backing>, String> {
     let Ok(meta) = device.metadata() else { return Ok(None) };
-    let Some(loop_device) = LoopDevice::of(DeviceNumber::of(meta.rdev())) else { return Ok(None) };
-    if loop_device.offset != 0 {
-        // Several volumes may lie in one file.
+    let Some(LoopDevice { backing: path, offset, .. }) =
+        LoopDevice::of(DeviceNumber::of(meta.rdev()))
+    else {
         return Ok(None);
+    };
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    if offset == 0 {
+        lock(&file, read_only)
+            .map_err(|why| format!("its backing file {} {why}", path.display()))?;
     }
-    let path = &loop_device.backing;
-    let Ok(backing) = File::open(path) else { return Ok(None) };
-    lock(&backing, read_only)
-        .map_err(|why| format!("its backing file {} {why}", path.display()))?;
-    Ok(Some(backing))
+    Ok(Some(Backing { file, offset }))
 }
 
 /// Claims all loop devices over this file; fails if one is in use.
@@ -202,6 +233,9 @@ pub(super) fn device_holder(path: &Path) -> String {
     let users: Vec<_> = users.into_iter().map(|user| user.process).collect();
     if let Some(at) = holder::mount_elsewhere(&meta, &users) {
         return at.sentence();
+    }
+    if let Some(line) = holder::left_behind(&users) {
+        return line;
     }
     let process = holder::named(&users);
     format!(

@@ -6,12 +6,14 @@
 //! A living process with the volume mounted keeps its lock, so the open fails at once and the
 //! message names the directory. For all that these tables do not show (a process in another
 //! container, a file system whose device number is another in the lock table) the open waits.
+//!
+//! A mount that was taken off lazily is in no table; its daemon goes on while something uses it.
+//! The daemon's connection leads to that (`left_behind`).
 
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use extol_proc::{DeviceNumber, MountTable, Process};
+use extol_proc::{DeviceNumber, Holder, MountTable, Process};
 
 /// Where a volume is mounted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,21 +77,34 @@ pub(super) fn mount_elsewhere(volume: &Metadata, processes: &[Process]) -> Optio
     })
 }
 
-/// Where a table has a mount of this volume by Extol. Sources are paths below `root`.
+/// Where a table has this volume mounted last.
 fn find(table: &MountTable, volume: &Metadata, root: &Path) -> Option<PathBuf> {
-    let same = |source: &Path| {
-        let path = root.join(source.strip_prefix("/").unwrap_or(source));
-        std::fs::metadata(path).is_ok_and(|meta| match volume.rdev() {
-            0 => meta.dev() == volume.dev() && meta.ino() == volume.ino(),
-            rdev => meta.rdev() == rdev,
-        })
-    };
-    let mut mounts = table.iter().filter(|mount| mount.is_extol()).rev();
-    let found = mounts.find(|mount| {
-        let source = Path::new(&mount.source);
-        source.is_absolute() && same(source)
+    table.of_volume(volume, root).pop().map(|mount| mount.dir.clone())
+}
+
+/// What keeps the mount of a volume that was taken off its directory (a lazy unmount), given the
+/// processes that have the volume open. As the end of a sentence that begins with the volume.
+pub(super) fn left_behind(processes: &[Process]) -> Option<String> {
+    let all = processes.to_vec();
+    let served = extol_proc::bounded(move || {
+        let of = |process: &Process| {
+            let process = *process;
+            extol_proc::served_by(process).into_iter().map(move |device| (process, device))
+        };
+        all.iter().flat_map(of).collect::<Vec<_>>()
     });
-    found.map(|mount| mount.dir.clone())
+    let holder = |(daemon, device)| Some((daemon, extol_proc::holder_of(device)?));
+    let (daemon, holder) = served.into_iter().find_map(holder)?;
+    Some(match holder {
+        Holder::Mount(dir) => MountedAt { dir, by_extol: true, elsewhere: None }.sentence(),
+        Holder::Namespace(dir, process) => {
+            MountedAt { dir, by_extol: true, elsewhere: Some(process) }.sentence()
+        }
+        Holder::Users(_) => format!(
+            "was unmounted lazily, and its daemon {daemon} goes on: the mount {holder}: end that \
+             first"
+        ),
+    })
 }
 
 /// Where the kernel has one of these devices mounted.

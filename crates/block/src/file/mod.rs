@@ -176,6 +176,13 @@ impl BlockDevice for FileDevice {
         self.size
     }
 
+    fn size_now(&self) -> u64 {
+        // (Of a device that is gone the size may be unknown; its I/O tells that.)
+        let own = open::length(self.file()).unwrap_or(self.size);
+        let below = self.claims.size_below().unwrap_or(self.size);
+        own.min(below).min(self.size)
+    }
+
     fn alignment(&self) -> usize {
         self.direct.as_ref().map_or(1, |d| d.sector)
     }

@@ -111,7 +111,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         let why = "is write-protected: open it read-only";
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, why));
     }
-    let mut claims = busy::Claims { files: Vec::new(), locked: true };
+    let mut claims = busy::Claims::none();
     if options.exclusive {
         claims = busy::claim(&file, is_block_device, options.read_only)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
@@ -196,7 +196,7 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     }
     let mut claims = Vec::new();
     if device.exclusive {
-        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims.files)
+        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
     }
     if let Some(claim) = claim {
@@ -235,7 +235,7 @@ fn kind_of(path: &Path, meta: &Metadata) -> Result<bool> {
 
 /// Length of the file or device. (Seeking to the end of a block device gives what `BLKGETSIZE64`
 /// gives.)
-fn length(mut file: &File) -> io::Result<u64> {
+pub(super) fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 

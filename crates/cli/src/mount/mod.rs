@@ -23,7 +23,7 @@ use crate::sandbox::process;
 use crate::signals::Guard;
 use crate::start_cleanup::MountTarget;
 use crate::volume::{self, Volume, VolumeOptions};
-use crate::{daemon, limits, remount};
+use crate::{daemon, interrupt, limits, remount};
 
 pub use request::Request;
 use request::absolute;
@@ -100,9 +100,8 @@ fn run_daemon(
     let reporter = ExitReporter::listen()?;
     volume.access.mount_point = Some(request.dir.clone());
     volume.cache.kernel_caches = !config.direct_io;
-    volume.access.waiting = Some(guard.waiting());
     let (fs, block) =
-        open(request, &mut volume, untrusted).map_err(|failure| match guard.check() {
+        open(request, &mut volume, untrusted).map_err(|failure| match interrupt::check() {
             Err(interrupted) => Failure { code: interrupted.code, ..failure },
             Ok(()) => failure,
         })?;

@@ -11,7 +11,7 @@ use super::Request;
 use crate::signals::Guard;
 use crate::start_cleanup::{CleanupProcess, MountTarget};
 use crate::volume::Volume;
-use crate::{daemon, metrics, umount};
+use crate::{daemon, interrupt, metrics, umount};
 
 /// Mounts and serves an open volume until the mount ends.
 pub(super) fn serve(
@@ -21,7 +21,7 @@ pub(super) fn serve(
     guard: &Guard,
     target: &MountTarget,
 ) -> Result<()> {
-    guard.check()?;
+    interrupt::check()?;
     // In the background the parent cleans up; and a mount of another process is unmounted by
     // that process.
     let cleans_up = !request.announce && request.fd.is_none();

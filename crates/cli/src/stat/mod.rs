@@ -19,14 +19,14 @@ use extol_cli_common::{Failure, Result, json_text, print, print_json};
 use crate::args::StatArgs;
 use crate::mounted::MountedVolume;
 
-pub use summary::state_line;
+pub use summary::{advice, state_line};
 pub use text::{free_percent, time};
 pub use watch::Rates;
 
 /// Shows it.
 pub fn run(args: &StatArgs) -> Result<()> {
     let (dir, watch) = args.places()?;
-    let mounted = MountedVolume::of(&dir)?;
+    let mounted = MountedVolume::of(&dir, "stat")?;
     if let Some(seconds) = watch {
         return watch::run(&mounted, seconds, args);
     }

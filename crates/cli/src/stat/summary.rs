@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use extol::Stats;
-use extol_cli_common::counted;
+use extol_cli_common::{counted, without_os_error};
 use extol_vfs::plain;
 
 use super::Shown;
@@ -16,16 +16,20 @@ const WIDTH: usize = 80;
 pub fn state_line(dir: &str, stats: &Stats) -> String {
     let dir = plain(dir);
     match (&stats.read_only_reason, stats.frozen) {
-        (Some(why), _) => format!("{dir}: read-only: {}", plain(why)),
+        (Some(why), _) => format!("{dir}: read-only: {}", plain(&without_os_error(why.clone()))),
         (None, true) => format!("{dir}: frozen: changes wait for extol thaw"),
         (None, false) => format!("{dir}: read-write"),
     }
 }
 
-/// What to do about it, if an error is the reason.
+/// What to do about it, if an error is the reason, or a shutdown on purpose.
 pub fn advice(dir: &str, stats: &Stats) -> Option<String> {
     let dir = plain(dir);
-    stats.stopped.then(|| format!("when the cause is gone: extol remount -o rw {dir}"))
+    if stats.stopped {
+        return Some(format!("when the cause is gone: extol remount -o rw {dir}"));
+    }
+    let is_shut_down = stats.read_only && stats.journal.aborted.is_some();
+    is_shut_down.then(|| format!("to go on: extol umount {dir}, and mount again"))
 }
 
 pub fn render(shown: &Shown) -> String {
@@ -215,7 +219,14 @@ mod tests {
         shown.stats.frozen = true;
         assert!(render(&shown).starts_with("/mnt/data: frozen: "));
         shown.stats.read_only_reason = Some("mounted read-only".into());
+        shown.stats.read_only = true;
         assert!(render(&shown).starts_with("/mnt/data: read-only: mounted read-only\nspace "));
+        // A shutdown on purpose is not mended by a remount.
+        shown.stats.read_only_reason = Some("the volume was shut down".into());
+        shown.stats.journal.aborted = Some("the volume was shut down".into());
+        let text =
+            "/mnt/data: read-only: the volume was shut down\nto go on: extol umount /mnt/data, ";
+        assert!(render(&shown).starts_with(text), "{}", render(&shown));
     }
 
     #[test]

@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the dashboard.
 pub fn run(args: &TopArgs) -> Result<()> {
-    let mounted = MountedVolume::of(&args.dir)?;
+    let mounted = MountedVolume::of(&args.dir, "top")?;
     let mut view = View::new(&mounted.root.display().to_string(), args.interval);
     view.feed(Instant::now(), mounted.stats()?);
     if args.once {

@@ -6,10 +6,11 @@
 //!                                    ╰── each wait is bounded, or says for what ──╯  (waiting.rs)
 //! ```
 //!
-//! The mount itself names its daemon (a virtual extended attribute of the root). This command opens
-//! that process before it unmounts and waits for its end afterwards: by then the journal is empty,
-//! the volume closed and its lock released. The daemon's exit report (`exit_report.rs`) gives the
-//! exit code, and the line that goes with it.
+//! The mount itself names its daemon (a virtual extended attribute of the root); where it does not
+//! answer, or lets only its own user in, `/proc` does. This command opens that process before it
+//! unmounts and waits for its end afterwards: by then the journal is empty, the volume closed and
+//! its lock released. The daemon's exit report (`exit_report.rs`) gives the exit code, and the line
+//! that goes with it.
 //!
 //! Whatever asks the daemon, umount(2) included, is done by a child. It may wait out of reach of
 //! every signal, and a process of which one thread waits so does not end.
@@ -21,6 +22,7 @@
 mod waiting;
 
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +31,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{Mount, MountTable, Target, Users};
+use extol_proc::{DeviceNumber, Mount, MountTable, Target, Users};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -57,8 +59,6 @@ const WRITE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a forced unmount waits before the next step against the daemon.
 const FORCE_STEP: Duration = Duration::from_secs(3);
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
-/// How long the processes of the system may be looked at.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts at a mount that is in use.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -175,8 +175,11 @@ impl Unmount {
     /// What is mounted on a directory, or what this image or device is mounted as.
     fn find(path: &Path) -> Result<Self> {
         let table = MountTable::own().map_err(|error| Failure::about("/proc", error))?;
-        let of_source = || table.iter().rev().find(|m| m.is_extol() && m.source == *path);
-        match table.top(path).or_else(of_source) {
+        let mount = match table.top(path) {
+            Some(mount) => Some(mount),
+            None => of_volume(&table, path)?,
+        };
+        match mount {
             Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
             Some(mount) => Err(Failure::new(format_args!(
                 "{} is mounted as {}: use umount",
@@ -244,16 +247,32 @@ impl Unmount {
         match asked {
             Ok(Some(End { code: 0, said })) => open_daemon(said.trim()),
             Ok(Some(End { code: DEAD, .. })) => Err(Errno::NOTCONN),
-            Ok(Some(_)) | Err(_) => Err(Errno::SRCH),
+            // FUSE does not let even root into the mount of an ordinary user.
+            Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or(Errno::SRCH),
             Ok(None) => {
                 warn(format_args!("the daemon of {} does not answer", self.dir().display()));
-                // What it has locked names it.
-                let image = std::fs::metadata(&self.mount.source).map_err(|_| Errno::TIMEDOUT)?;
-                let holders = extol_proc::lock_holders(&image);
-                let [holder] = holders[..] else { return Err(Errno::TIMEDOUT) };
-                open_daemon(&holder.0.to_string())
+                self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
             }
         }
+    }
+
+    /// Its daemon, known by its connection to the kernel, or by the volume that it has locked or
+    /// open.
+    fn daemon_in_proc(&self) -> Option<Daemon> {
+        let device = self.mount.device;
+        let mut found = extol_proc::bounded(move || extol_proc::daemons_of(device));
+        let volume = std::fs::metadata(&self.mount.source).ok();
+        if let Some(volume) = volume.filter(|_| found.is_empty()) {
+            found = match DeviceNumber::of(volume.rdev()) {
+                DeviceNumber { major: 0, minor: 0 } => extol_proc::lock_holders(&volume),
+                number => {
+                    let users = extol_proc::bounded(move || extol_proc::device_users(number));
+                    users.users.into_iter().map(|user| user.process).collect()
+                }
+            };
+        }
+        let [daemon] = found[..] else { return None };
+        open_daemon(&daemon.0.to_string()).ok()
     }
 
     /// Takes the mount off.
@@ -347,7 +366,8 @@ impl Unmount {
             return format!(" by the mount on {}", above.dir.display());
         }
         let (id, device, place) = (*id, *device, dir.clone());
-        let users = bounded(move || extol_proc::users_of(Target::Mount(id, device, &place)));
+        let users =
+            extol_proc::bounded(move || extol_proc::users_of(Target::Mount(id, device, &place)));
         if !users.users.is_empty() {
             return format!(" by {users}");
         }
@@ -362,7 +382,11 @@ impl Unmount {
     fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
         let Daemon { pid, process, report } = daemon;
         let dir = self.dir().display();
-        let reason = || self.mount_stays().unwrap_or_else(|| "it still writes".to_owned());
+        let device = self.mount.device;
+        let reason = || match extol_proc::holder_of(device) {
+            Some(holder) => format!("the volume {holder}"),
+            None => "it still writes".to_owned(),
+        };
         let waits = || format!("{dir} is unmounted; waiting for its daemon ({pid}): {}", reason());
         if !Wait::new(deadline).for_process(&process, waits)? {
             return Err(Failure::new(format_args!(
@@ -380,52 +404,24 @@ impl Unmount {
             }
         }
     }
-
-    /// What keeps the file system mounted after its mount here is gone.
-    fn mount_stays(&self) -> Option<String> {
-        let Mount { device, source, .. } = &self.mount;
-        let same = |mount: &&Mount| mount.device == *device && mount.source == *source;
-        if let Some(mount) = MountTable::own().ok()?.iter().find(same) {
-            return Some(format!("it is mounted on {} as well", mount.dir.display()));
-        }
-        let mount = self.mount.clone();
-        bounded(move || mounted_elsewhere(&mount)).or_else(|| {
-            let device = *device;
-            let users = bounded(move || extol_proc::users_of(Target::FileSystem(device)));
-            (!users.users.is_empty()).then(|| format!("in use by {users}"))
-        })
-    }
 }
 
-/// Where another mount namespace has this file system mounted, and a process of that namespace.
-fn mounted_elsewhere(mount: &Mount) -> Option<String> {
-    let own = extol_proc::Process::own().mount_namespace();
-    let mut seen = vec![own];
-    for process in extol_proc::processes() {
-        let namespace = process.mount_namespace();
-        if namespace.is_none() || seen.contains(&namespace) {
-            continue;
-        }
-        seen.push(namespace);
-        let Ok(table) = MountTable::of(process.0) else { continue };
-        let same = |other: &&Mount| other.device == mount.device && other.source == mount.source;
-        if let Some(other) = table.iter().find(same) {
-            let dir = other.dir.display();
-            return Some(format!("it is mounted on {dir} in the mount namespace of {process}"));
-        }
+/// The mount of an image or a device, which may be gone by now. Of an image with several volumes it
+/// is not said which is meant.
+fn of_volume<'t>(table: &'t MountTable, path: &Path) -> Result<Option<&'t Mount>> {
+    let named = || table.iter().rev().find(|m| m.is_extol() && m.source == *path);
+    let Ok(volume) = std::fs::metadata(path) else { return Ok(named()) };
+    let found = table.of_volume(&volume, Path::new("/"));
+    let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(named()) };
+    if found.iter().all(|mount| mount.device == last.device) {
+        return Ok(Some(last));
     }
-    None
-}
-
-/// Looks at processes, for a bounded time: one that executes a program while the daemon does not
-/// answer cannot be looked at.
-fn bounded<T: Default + Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
-    let (send, seen) = mpsc::channel();
-    let started = std::thread::Builder::new().spawn(move || send.send(look()));
-    match started {
-        Ok(_) => seen.recv_timeout(LOOK_TIMEOUT).unwrap_or_default(),
-        Err(_) => T::default(),
-    }
+    Err(Failure::new(format_args!(
+        "{} holds several volumes that are mounted (at {}, {} ...): name the directory",
+        path.display(),
+        first.dir.display(),
+        last.dir.display()
+    )))
 }
 
 /// Why no process is named.

@@ -71,13 +71,14 @@ impl Rig {
 #[test]
 fn another_mount_is_seen_within_a_second() {
     type Writer = fn(&Rig);
-    let writers: [(&str, Writer); 6] = [
+    let writers: [(&str, Writer); 7] = [
         ("log sequence", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x18).unwrap()),
         ("log start", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x1C).unwrap()),
         ("time of mount", |rig| rig.other_writer(|sb| sb.mtime += 1)),
         ("recovered", |rig| rig.other_writer(|sb| sb.feature_incompat = Incompat::empty())),
         ("made anew", |rig| rig.other_writer(|sb| sb.inodes_count = 77)),
-        ("overwritten", |rig| rig.disk.write_at(&[0; 4096], 0).unwrap()),
+        ("overwritten", |rig| rig.disk.write_at(&[7; 4096], 0).unwrap()),
+        ("zeros", |rig| rig.disk.write_at(&[0; 4096], 0).unwrap()),
     ];
     for (name, other_writer) in writers {
         let rig = rig();
@@ -85,13 +86,72 @@ fn another_mount_is_seen_within_a_second() {
         other_writer(&rig);
         let before = rig.disk.to_bytes();
         let error = rig.next_write().expect_err(name);
-        assert!(
-            error.contains("another program or system") && !error.contains('\n'),
-            "{name}: {error}"
-        );
+        let told = if name == "zeros" { "all zeros" } else { "another program or system" };
+        assert!(error.contains(told) && !error.contains('\n'), "{name}: {error}");
         assert!(rig.guarded.write_mark(&rig.sb.encode(), SUPERBLOCK_OFFSET).is_err(), "{name}");
         assert!(rig.guarded.flush().is_err(), "{name}");
         assert!(rig.disk.to_bytes() == before, "{name}: something was written");
+    }
+}
+
+/// A file that was cut, and what is left of it.
+#[derive(Debug)]
+struct Cut {
+    inner: Arc<MemDevice>,
+    now: AtomicU64,
+}
+
+impl BlockDevice for Cut {
+    extol_block::pass_on!(reads, writes, ends);
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn size_now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}
+
+/// Before a write behind the end makes the file longer again; by its true name, and not as another
+/// writer. What no volume needs may be cut.
+#[test]
+fn a_cut_below_the_volume_is_told_by_its_sizes() {
+    for is_log in [false, true] {
+        let rig = rig();
+        let size = rig.disk.size();
+        let cut = Arc::new(Cut { inner: Arc::clone(&rig.disk), now: AtomicU64::new(size) });
+        let below: SharedDevice =
+            if is_log { Arc::clone(&rig.disk) as _ } else { Arc::clone(&cut) as _ };
+        let guard = Arc::new(Guard::new(Arc::clone(&below), Arc::clone(&rig.time) as _));
+        let needed = if is_log {
+            // Blocks of 1024 bytes, 100 of them.
+            let sizes = [&1024_u32.to_be_bytes()[..], &100_u32.to_be_bytes()].concat();
+            rig.disk.write_at(&sizes, LOG_AT + 0x0C).unwrap();
+            guard.stand_before_log(Arc::clone(&cut) as _);
+            100 << 10
+        } else {
+            size
+        };
+        guard.watch(Some(LOG_AT)).unwrap();
+        let guarded = GuardedDevice::new(below, guard, Part::Volume);
+        let next_write = || {
+            rig.time.sleep(Duration::from_millis(1001));
+            guarded.write_at(&[1; 4096], 1 << 19).map_err(|e| e.to_string())
+        };
+        cut.now.store(needed, Ordering::Relaxed);
+        next_write().unwrap();
+        cut.now.store(needed - 1, Ordering::Relaxed);
+        let before = rig.disk.to_bytes();
+        let error = next_write().unwrap_err();
+        let told = format!("it has {} of {needed} bytes", needed - 1);
+        assert!(error.contains(&told) && !error.contains("another program"), "{error}");
+        // For good.
+        cut.now.store(size, Ordering::Relaxed);
+        assert!(next_write().is_err() && guarded.flush().is_err());
+        assert!(rig.disk.to_bytes() == before, "something was written");
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! | found on the device | what it means |
 //! |---|---|
+//! | it is smaller than the volume | the file, or that below a loop device, was cut |
+//! | the log's superblock, or the superblock, is all zeros | it was cut and is longer again, or was overwritten |
 //! | the log's superblock has another start, sequence or errno | another mount, a recovery, e2fsck |
 //! | another time of mount in the superblock | another mount |
 //! | `needs_recovery` set or cleared | a recovery, another mount's end |
@@ -17,6 +19,7 @@
 use std::time::Duration;
 
 use extol_block::SharedDevice;
+use extol_ondisk::Superblock;
 use extol_ondisk::features::{Incompat, RoCompat};
 use extol_ondisk::shared_super::Bytes;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
@@ -36,11 +39,30 @@ type LogPart = [u8; LOG_PART];
 pub(super) struct Watch {
     device: SharedDevice,
     superblock: Box<Bytes>,
-    log: Option<(SharedDevice, u64, LogPart)>,
+    log: Option<Log>,
     /// When the next check is due.
     next: u64,
     /// A write failed.
     uncertain: bool,
+}
+
+/// The log's superblock.
+#[derive(Debug)]
+struct Log {
+    device: SharedDevice,
+    at: u64,
+    part: LogPart,
+    /// It is not on the volume's device.
+    is_external: bool,
+}
+
+impl Log {
+    /// How long an external log is, in bytes.
+    fn bytes(&self) -> u64 {
+        let word = |at| u64::from(u32::from_be_bytes(std::array::from_fn(|i| self.part[at + i])));
+        let (block_size, blocks) = (word(0x0C), word(0x10));
+        block_size.saturating_mul(blocks)
+    }
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -57,10 +79,11 @@ impl Watch {
         device.read_at(&mut superblock[..], SUPERBLOCK_OFFSET).map_err(OpenError::from)?;
         let log = match log {
             None => None,
-            Some((device, at)) => {
+            Some((its, at)) => {
                 let mut part = [0; LOG_PART];
-                device.read_at(&mut part, at).map_err(OpenError::from)?;
-                Some((SharedDevice::clone(device), at, part))
+                its.read_at(&mut part, at).map_err(OpenError::from)?;
+                let is_external = !SharedDevice::ptr_eq(its, device);
+                Some(Log { device: SharedDevice::clone(its), at, part, is_external })
             }
         };
         let next = now.saturating_add(nanos(EVERY));
@@ -81,11 +104,15 @@ impl Watch {
     pub fn check(&mut self, now: u64) -> Result<u64, String> {
         if now >= self.next && !self.uncertain {
             self.next = now.saturating_add(nanos(EVERY));
-            if let Some((device, at, known)) = &self.log {
+            self.check_sizes()?;
+            if let Some(Log { device, at, part: known, .. }) = &self.log {
                 let mut part = [0; LOG_PART];
                 // A device that cannot be read says nothing about writers.
                 if device.read_at(&mut part, *at).is_ok() && part != *known {
-                    return Err(other_writer("the journal was changed"));
+                    return Err(match part == [0; LOG_PART] {
+                        true => zeroed("the journal's superblock"),
+                        false => other_writer("the journal was changed"),
+                    });
                 }
             }
             self.read_superblock()?;
@@ -93,10 +120,30 @@ impl Watch {
         Ok(self.next)
     }
 
+    /// Checks that the devices are as long as what lies on them.
+    fn check_sizes(&self) -> Result<(), String> {
+        let volume = Superblock::decode(&self.superblock[..])
+            .map_or(0, |sb| u64::from(sb.block_bytes()).saturating_mul(sb.blocks_count));
+        let log = self.log.as_ref().filter(|log| log.is_external);
+        let log = log.map(|log| ("the journal", &log.device, log.bytes()));
+        let cut = |(_, device, needed): &(_, &SharedDevice, u64)| device.size_now() < *needed;
+        match std::iter::once(("the volume", &self.device, volume)).chain(log).find(cut) {
+            None => Ok(()),
+            Some((what, device, needed)) => Err(format!(
+                "the device below {what} was cut: it has {} of {needed} bytes; nothing more is \
+                 written here; give it its size back and run e2fsck",
+                device.size_now()
+            )),
+        }
+    }
+
     /// The superblock as it is on the device now.
     pub fn read_superblock(&mut self) -> Result<&Bytes, String> {
         let mut theirs = Box::new([0; SUPERBLOCK_LEN]);
         if !self.uncertain && self.device.read_at(&mut theirs[..], SUPERBLOCK_OFFSET).is_ok() {
+            if theirs.iter().all(|byte| *byte == 0) {
+                return Err(zeroed("the superblock"));
+            }
             if let Some(what) = foreign(&self.superblock, &theirs) {
                 return Err(other_writer(what));
             }
@@ -107,8 +154,8 @@ impl Watch {
 
     /// These bytes were written to the log's superblock.
     pub fn wrote_log(&mut self, part: LogPart) {
-        if let Some((_, _, known)) = &mut self.log {
-            *known = part;
+        if let Some(log) = &mut self.log {
+            log.part = part;
         }
     }
 
@@ -127,6 +174,14 @@ fn other_writer(what: &str) -> String {
     format!(
         "another program or system writes to this volume ({what}): nothing more is written here; \
          unmount it everywhere and run e2fsck"
+    )
+}
+
+/// What a file that was cut and became longer again has, and what no file system writes.
+fn zeroed(what: &str) -> String {
+    format!(
+        "{what} is all zeros: the file or device below was cut, or overwritten; nothing more is \
+         written here; unmount and run e2fsck"
     )
 }
 

@@ -159,9 +159,9 @@ fn set(fs: &MountedFs, o: &MountOptions) {
 
 /// `rw` → `ro`.
 fn to_read_only(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> {
-    if fs.check_writable().is_err() {
-        // An error has stopped the volume already.
-        return Ok(());
+    if let Some(why) = fs.read_only_reason() {
+        // An error has stopped the volume: it is read-only, but not clean.
+        return refuse(format!("cannot remount read-only: {why}"));
     }
     if fs.orphans.len() > 0 {
         return refuse("cannot remount read-only: unlinked files are still open; close them first");
