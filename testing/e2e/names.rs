@@ -138,7 +138,7 @@ fn a_loop_device_over_such_a_file_is_seen() {
     assert!(refused.output.contains("backs /dev/loop"), "{}", refused.output);
     let checked = ask(&["check"], &image.path);
     assert_eq!(checked.code, Some(8), "{}", checked.output);
-    assert!(checked.output.contains("mounted read-write on"), "{}", checked.output);
+    assert!(checked.output.contains("is mounted at"), "{}", checked.output);
     mount.unmount();
     device.wait_until_unmounted();
     device.detach();

@@ -27,7 +27,7 @@ pub fn run(args: &NoopArgs) -> Result<()> {
         MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
     let words = args.options.iter().flat_map(|list| list.split(',')).filter(|w| !w.is_empty());
     for word in words {
-        if !config.accept(word) {
+        if !config.accept(word).map_err(Failure::usage)? {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
         }
     }

@@ -1,5 +1,8 @@
 use super::*;
 
+#[path = "../../../testing/schema.rs"]
+mod schema;
+
 fn sample() -> Report {
     let mut report = Report::new("sample");
     report.set("load", "a < b & c");
@@ -103,6 +106,10 @@ fn json_schema() {
     ] {
         assert!(json.pointer(pointer).is_some(), "{pointer}: {json:#}");
     }
+    let schema = include_str!("../../../docs/guide/schemas/bench.json");
+    let printed = extol_cli_common::json_text(&sample()).unwrap();
+    let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    schema::check(&serde_json::from_str(schema).unwrap(), &printed, "bench");
     assert_eq!(json.pointer("/tables/0/rows/0/3/missed"), Some(&true.into()));
     assert_eq!(json.pointer("/tables/0/rows/1/3"), Some(&serde_json::Value::Null));
 }

@@ -1,12 +1,10 @@
 //! How parameters are read from the command line. The fields of a load are its options, so their
 //! defaults are written down once.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Command, ValueEnum};
-use extol_vfs::Size;
+use extol_vfs::{Size, number};
 
 /// What an option of this kind has if it is not given.
 pub(crate) fn defaults<T: Args>() -> T {
@@ -19,12 +17,9 @@ pub(crate) fn defaults<T: Args>() -> T {
 ///
 /// # Errors
 /// If it is none.
-pub fn positive<T>(text: &str) -> Result<T, String>
-where
-    T: FromStr<Err: Display> + PartialOrd + From<u8>,
-{
-    let number: T = text.parse().map_err(|e: T::Err| e.to_string())?;
-    if number < T::from(1) { Err("at least 1 is needed".into()) } else { Ok(number) }
+pub fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = number::count(text, 1..=u64::MAX).map_err(|error| error.to_string())?;
+    T::try_from(number).map_err(|_| format!("bad number \"{text}\": it is too large"))
 }
 
 /// Bytes, as fio understands them: a number without a unit is no KiB.
@@ -54,13 +49,15 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// If it is no such time.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let seconds = number::seconds(text, 0.0..=1e9).map_err(|error| error.to_string())?;
+    let seconds = Some(Duration::from_secs_f64(seconds));
     seconds.filter(|s| !s.is_zero()).ok_or_else(|| "it must be a time above 0".into())
 }
 
 /// Milliseconds.
 pub(crate) fn millis(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_millis).map_err(|e: std::num::ParseIntError| e.to_string())
+    let millis = number::count(text, 0..=u64::MAX).map_err(|error| error.to_string())?;
+    Ok(Duration::from_millis(millis))
 }
 
 /// The smallest and the largest of something.
@@ -87,7 +84,10 @@ mod tests {
 
     #[test]
     fn numbers_have_bounds() {
-        assert!(positive::<u32>("0").is_err() && positive::<u64>("-1").is_err());
+        for (text, words) in [("0", "less than 1"), ("-1", "negative"), ("5G", "too large")] {
+            let line = positive::<u32>(text).unwrap_err();
+            assert!(line.contains(words), "{text}: {line}");
+        }
         assert_eq!(positive::<u32>("7"), Ok(7));
         assert!(low_high("9,5").is_err() && low_high("5").is_err());
         assert_eq!(low_high("5,9"), Ok((5, 9)));

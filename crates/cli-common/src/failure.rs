@@ -66,7 +66,7 @@ impl Failure {
 
     /// A failure with its subject before it.
     pub fn about(what: impl fmt::Display, error: impl fmt::Display) -> Self {
-        Self::new(format_args!("{what}: {error}"))
+        Self::new(format_args!("{}: {error}", named(what)))
     }
 
     /// Prints the line.
@@ -74,6 +74,15 @@ impl Failure {
         if !self.line.is_empty() {
             warn(&self.line);
         }
+    }
+}
+
+/// What was typed, for messages: an empty word can be seen.
+#[must_use]
+pub fn named(what: impl fmt::Display) -> String {
+    match what.to_string() {
+        empty if empty.is_empty() => "''".to_owned(),
+        text => text,
     }
 }
 
@@ -156,6 +165,7 @@ mod tests {
         let denied = MountError::Permission { dir: "/x".into(), why: "no".into() };
         assert_eq!(Failure::from(denied).code, 1);
         assert_eq!(Failure::about("a", "b").line, "a: b");
+        assert_eq!(Failure::about("", "b").line, "'': b");
         let codes = [2, 15, 1, 1000].map(|signal| Failure::interrupted(signal).code);
         assert_eq!(codes, [Failure::INTERRUPTED, 143, 129, Failure::INTERRUPTED]);
     }

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-pub use failure::{Failure, Result, print, print_json, warn, without_os_error, write};
+pub use failure::{Failure, Result, named, print, print_json, warn, without_os_error, write};
 pub use json::{FORMAT_VERSION, json_line, json_text};
 
 /// Exit codes, the same for every command.
@@ -94,12 +94,27 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
         _ => {
             let mut name = command.get_name().to_owned();
             let is_meant = |sub: &&clap::Command| words.get(1).is_some_and(|w| w == sub.get_name());
-            if let Some(sub) = command.get_subcommands().find(is_meant) {
+            if let Some(sub) = command.get_subcommands().find(is_meant)
+                && sub.get_name() != "help"
+            {
                 name = format!("{name} {}", sub.get_name());
             }
-            Failure::usage(format_args!("{} (see {name} --help)", mistake(&error)))
+            let line = mistake(&error);
+            let meant = match words.get(1..3) {
+                Some([help, word]) if help == "help" => meant(&command, word),
+                _ => None,
+            };
+            let meant = meant.map(|meant| format!("; did you mean '{meant}'?"));
+            Failure::usage(format_args!("{line}{} (see {name} --help)", meant.unwrap_or_default()))
         }
     })
+}
+
+/// The command that a word after `help` is nearly. (clap names none there.)
+fn meant(command: &clap::Command, word: &OsString) -> Option<String> {
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let names: Vec<_> = shown.flat_map(clap::Command::get_name_and_visible_aliases).collect();
+    extol_vfs::nearest(&word.display().to_string(), names).map(str::to_owned)
 }
 
 /// A mistake on the command line in one line, with what was perhaps meant.

@@ -7,18 +7,15 @@
 //!
 //! With `-p` the journal is replayed on the volume first (`extol replay`); that is the only change.
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
-use extol_proc::{DeviceNumber, MountTable};
 
 use crate::args::CheckArgs;
 use crate::volume::{self, VolumeOptions};
@@ -33,6 +30,9 @@ const STARTS: [(Pass, u64); 5] = [
     (Pass::Bitmaps, 930),
 ];
 const STEPS: u64 = 1000;
+
+/// What else can be done about a volume that is mounted.
+const OR_MOUNTED: &str = ", or use --mounted";
 
 /// Checks a volume and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<()> {
@@ -74,7 +74,7 @@ fn replay(args: &CheckArgs) -> Result<()> {
 struct ProgressLines(File);
 
 impl ProgressLines {
-    fn open(fd: i32) -> Result<Self> {
+    fn open(fd: u32) -> Result<Self> {
         let path = format!("/proc/self/fd/{fd}");
         // (Appending: a file keeps what is in it.)
         File::options().append(true).open(path).map(Self).map_err(|error| {
@@ -97,21 +97,16 @@ impl ProgressLines {
 
 fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Report> {
     if !args.mounted
-        && let Some(dir) = writable_mount(&args.source)
+        && let Some(mut failure) = volume::writable_by_kernel(&args.source)
     {
-        return Err(Failure::about(
-            args.source.display(),
-            format_args!(
-                "is mounted read-write on {}: unmount it first, or use --mounted",
-                dir.display()
-            ),
-        ));
+        failure.line += OR_MOUNTED;
+        return Err(failure);
     }
     let device = open(&args.source, args.mounted)?;
     let opts = CheckOptions {
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
         journal: args.journal.as_deref().map(|path| open(path, args.mounted)).transpose()?,
-        max_findings: args.limit,
+        max_findings: usize::try_from(args.limit).unwrap_or(usize::MAX),
         fast_commits: Some(Recoverer(volume::recovered)),
         ..CheckOptions::default()
     };
@@ -137,12 +132,11 @@ fn open(path: &Path, force: bool) -> Result<SharedDevice> {
     match FileDevice::open(path, &OpenOptions::read_only().exclusive(!force)) {
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => {
-            let (path, error) = (path.display().to_string(), error.to_string());
-            Err(if error.contains(&path) {
-                Failure::new(error)
-            } else {
-                Failure::about(path, error)
-            })
+            let mut failure = volume::about(path, &error);
+            if !force && error.source.kind() == ErrorKind::ResourceBusy {
+                failure.line += OR_MOUNTED;
+            }
+            Err(failure)
         }
     }
 }
@@ -165,45 +159,9 @@ fn details(report: &Report) -> String {
     text
 }
 
-/// Where a device, or a loop device over an image, is mounted read-write.
-fn writable_mount(source: &Path) -> Option<PathBuf> {
-    let meta = std::fs::metadata(source).ok()?;
-    let devices = if meta.file_type().is_block_device() {
-        vec![DeviceNumber::of(meta.rdev())]
-    } else {
-        let devices = extol_proc::loop_devices_over(meta.dev(), meta.ino());
-        devices.into_iter().map(|device| device.number).collect()
-    };
-    mounted_writable(&MountTable::own().ok()?, &devices)
-}
-
-/// Where one of these devices is mounted, if the file system is writable.
-fn mounted_writable(table: &MountTable, devices: &[DeviceNumber]) -> Option<PathBuf> {
-    // The options of the file system itself: a read-only mount of a writable one is still a
-    // writable one.
-    let is_writable = |options: &[OsString]| options.iter().any(|option| option == "rw");
-    let mut mounts = table.iter();
-    let mount = mounts
-        .find(|mount| devices.contains(&mount.device) && is_writable(&mount.volume_options))?;
-    Some(mount.dir.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mounts_are_told_apart() {
-        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 \
-                    rw,errors=continue";
-        let found =
-            |line: &str, number| mounted_writable(&MountTable::parse(line.as_bytes()), &[number]);
-        let number = |major, minor| DeviceNumber { major, minor };
-        assert_eq!(found(line, number(98, 0)), Some(PathBuf::from("/mnt/my disk")));
-        assert_eq!(found(line, number(98, 1)), None);
-        assert_eq!(found(&line.replace(" rw,errors", " ro,errors"), number(98, 0)), None);
-        assert_eq!(found("nonsense", number(98, 0)), None);
-    }
 
     #[test]
     fn the_bar_only_goes_on() {

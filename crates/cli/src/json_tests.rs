@@ -10,52 +10,10 @@ use extol_vfs::FileSystem as _;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What of a schema these files use: types, fields, items, constants.
-fn check(schema: &Value, value: &Value, at: &str) {
-    if let Some(constant) = schema.get("const") {
-        assert_eq!(value, constant, "{at}");
-    }
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let is_allowed = match schema.get("type") {
-        None => true,
-        Some(Value::Array(kinds)) => kinds.iter().any(|k| k == kind),
-        Some(one) => one == kind || (one == "number" && kind == "integer"),
-    };
-    assert!(is_allowed, "{at} is {kind}, and not {}", schema["type"]);
-    match value {
-        Value::Object(fields) => {
-            for name in schema["required"].as_array().into_iter().flatten() {
-                let name = name.as_str().expect("a name");
-                assert!(fields.contains_key(name), "{at}.{name} is missing");
-            }
-            for (name, value) in fields {
-                match (
-                    schema.pointer(&format!("/properties/{name}")),
-                    &schema["additionalProperties"],
-                ) {
-                    (Some(field), _) => check(field, value, &format!("{at}.{name}")),
-                    (None, Value::Bool(false)) => panic!("{at}.{name} is in no schema"),
-                    (None, Value::Null) => {}
-                    (None, others) => check(others, value, &format!("{at}.{name}")),
-                }
-            }
-        }
-        Value::Array(items) => {
-            for (n, item) in items.iter().enumerate() {
-                check(&schema["items"], item, &format!("{at}[{n}]"));
-            }
-        }
-        _ => {}
-    }
-}
+#[path = "../../../testing/schema.rs"]
+mod schema;
+
+use schema::check;
 
 #[track_caller]
 fn fits(schema: &str, value: &impl Serialize) {
@@ -111,6 +69,51 @@ fn outputs_are_what_the_schemas_say() {
         fits(check, &checked.expect("a check"));
         fits(info, &extol::info(&device).expect("info"));
     }
+}
+
+/// A list of files, with each kind of object.
+#[test]
+fn lists_are_what_the_schema_says() {
+    use crate::files::Objects;
+    let fs = Ext4::open(volume("fast_commit"), &MountOptions::default()).expect("open");
+    fs.write_file("/file", b"contents").expect("a file");
+    let attr = fs.lookup(fs.root(), b"file").expect("a name");
+    let mut objects = Objects::default();
+    let mut text = Objects::begin().into_bytes();
+    text.extend(objects.file(&attr, None, b"file", b"/file"));
+    let link = extol_vfs::Attr { kind: extol_vfs::FileKind::Symlink, ..attr.clone() };
+    text.extend(objects.file(&link, Some(b"a\xff\x1b"), b"link\xff", b"/link\xff"));
+    let device = extol_vfs::Attr { kind: extol_vfs::FileKind::CharDevice, ..attr };
+    text.extend(objects.file(&device, None, b"device", b"/device"));
+    text.extend(objects.unknown(b"bad", b"/bad", &extol_vfs::FsError::NotFound));
+    text.extend(Objects::END.bytes());
+    let value: Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(value["entries"].as_array().expect("a list").len(), 4);
+    assert_eq!(value["entries"][1]["target"], "a\\xff\u{1b}");
+    assert_eq!(value["entries"][1]["path"], "/link\\xff");
+    let schema = include_str!("../../../docs/guide/schemas/ls.json");
+    check(&serde_json::from_str(schema).expect("a schema"), &value, "ls");
+}
+
+/// The kinds of findings in the schema are those that there are.
+#[test]
+fn kinds_of_findings_are_listed() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../docs/guide/schemas/check.json")).unwrap();
+    let kinds = schema.pointer("/properties/findings/items/properties/kind/enum").unwrap();
+    let listed: Vec<_> = kinds.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let known: Vec<_> = extol_check::Kind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(listed, known);
+}
+
+/// A block of the log has no field that its kind does not have.
+#[test]
+#[should_panic(expected = ".more is in no schema")]
+fn a_field_of_another_kind_is_found() {
+    let log: Value =
+        serde_json::from_str(include_str!("../../../docs/guide/schemas/log.json")).unwrap();
+    let block = serde_json::json!({"kind": "unused", "block": 1, "count": 2, "more": 3});
+    check(&log["properties"]["blocks"]["items"], &block, "block");
 }
 
 /// A schema that allows everything would prove nothing.

@@ -19,7 +19,7 @@
 //!     ├── stat/           counters of a mounted volume (mounted.rs reads them)
 //!     ├── top/            the same as a dashboard    metrics/   and over HTTP
 //!     ├── inspect/        info, log, replay    calendar.rs  dates, also for ls
-//!     ├── mkfs.rs         mkfs
+//!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual.rs       manual pages, completions of shells
@@ -54,6 +54,7 @@ mod options;
 mod remount;
 mod sandbox;
 mod signals;
+mod staged;
 mod start_cleanup;
 mod stat;
 mod top;
@@ -88,7 +89,7 @@ fn run(words: &[OsString]) -> Result<()> {
 
 fn carry_out(command: Command) -> Result<()> {
     match command {
-        Command::Mount(args) => mount::run(mount::Request::from_args(args)),
+        Command::Mount(args) => mount::run(mount::Request::from_args(args)?),
         Command::MountMonitor(args) => monitor::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Remount(args) => remount::run(&args),

@@ -8,6 +8,7 @@ use extol_vfs::plain;
 
 use crate::args::{BlockSize, MkfsArgs};
 use crate::files;
+use crate::staged::Staged;
 use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Stage, Summary};
 
 /// Largest blocks, and features, of volumes that Extol itself can write to.
@@ -18,24 +19,13 @@ const READ_ONLY_FEATURES: [&str; 1] = ["ea_inode"];
 pub fn run(args: &MkfsArgs) -> Result<()> {
     args.refused.check()?;
     let options = options(args)?;
-    let existed = args.target.exists();
     if let Some(dir) = &args.contents {
         can_be_filled(args, &options, dir)?;
     }
-    let contents = args.contents.as_deref().filter(|_| !args.dry_run);
-    let fill = files::Fill {
-        journal: options.journal.device_path.clone(),
-        xattrs: !options.extended.no_copy_xattrs,
+    let summary = match args.contents.as_deref().filter(|_| !args.dry_run) {
+        None => make(&args.target, args, options)?,
+        Some(dir) => make_filled(args, options, dir)?,
     };
-    let summary = make(args, options)?;
-    if let Some(dir) = contents
-        && let Err(failure) = files::fill(&args.target, dir, &fill)
-    {
-        if !existed {
-            volume::remove_made(&args.target);
-        }
-        return Err(failure);
-    }
     let mut text = String::new();
     if !args.quiet {
         text = format!("{}\n", summary.to_string().trim_end());
@@ -70,10 +60,49 @@ fn can_be_filled(args: &MkfsArgs, options: &MkfsOptions, dir: &Path) -> Result<(
     )))
 }
 
-fn make(args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
+/// Makes a volume and puts a directory into it. A file that is overwritten stays as it is until the
+/// new volume is whole.
+fn make_filled(args: &MkfsArgs, options: MkfsOptions, dir: &Path) -> Result<Summary> {
+    let existed = args.target.exists();
+    let staged = match existed {
+        true => Staged::begin(&args.target, &options, confirm)?,
+        false => None,
+    };
+    let target = staged.as_ref().map_or(args.target.as_path(), Staged::path);
+    let fill = files::Fill {
+        journal: options.journal.device_path.clone(),
+        xattrs: !options.extended.no_copy_xattrs,
+        replaces: staged.is_some().then(|| args.target.clone()),
+    };
+    let as_typed = |failure| match &staged {
+        Some(staged) => staged.as_typed(failure),
+        None => failure,
+    };
+    let summary = make(target, args, options).map_err(as_typed)?;
+    match (files::fill(target, dir, &fill), &staged) {
+        (Err(failure), Some(staged)) => return Err(staged.as_typed(failure)),
+        (Err(failure), None) if existed => {
+            warn(format_args!(
+                "{}: holds only a part of {}, and what it held before is lost",
+                args.target.display(),
+                dir.display()
+            ));
+            return Err(failure);
+        }
+        (Err(failure), None) => {
+            volume::remove_made(&args.target);
+            return Err(failure);
+        }
+        (Ok(()), _) => {}
+    }
+    staged.map_or(Ok(()), Staged::finish)?;
+    Ok(summary)
+}
+
+fn make(target: &Path, args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
     let mut bar = None;
     let mut shown: Option<Stage> = None;
-    let summary = volume::mkfs(&args.target, options, args.direct, confirm, &mut |progress| {
+    let summary = volume::mkfs(target, options, args.direct, confirm, &mut |progress| {
         if args.quiet {
             return;
         }
@@ -94,7 +123,7 @@ fn make(args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
 /// Asks on the terminal whether to overwrite something; without a terminal, refuses.
 fn confirm(contents: &str) -> Result<()> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(format_args!("{contents}; -F overwrites it")));
+        return Err(Failure::new(format_args!("{contents}; -F overwrites it")));
     }
     let mut answer = String::new();
     let _ = write!(std::io::stderr(), "{}. Overwrite it? (y/N) ", plain(contents));
@@ -102,7 +131,7 @@ fn confirm(contents: &str) -> Result<()> {
     if answer.trim_start().starts_with(['y', 'Y']) {
         Ok(())
     } else {
-        Err(Failure::silent(Failure::USAGE))
+        Err(Failure::silent(Failure::FAILED))
     }
 }
 
@@ -129,9 +158,9 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         least_block_size,
         blocks_per_group: args.blocks_per_group,
         groups_per_flex: args.flex_groups,
-        inode_size: args.inode_size.map(|size| small(size, "-I")).transpose()?,
-        bytes_per_inode: args.bytes_per_inode.map(|size| small(size, "-i")).transpose()?,
-        inodes: args.inodes,
+        inode_size: args.inode_size,
+        bytes_per_inode: args.bytes_per_inode,
+        inodes: args.inodes.map(u64::from),
         label: args.label.clone(),
         reserved_percent: args.reserved,
         last_mounted: args.last_mounted.clone(),
@@ -159,15 +188,11 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
 /// The size of the volume. A plain number counts blocks, or KiB if their size is not given.
 fn volume_bytes(size: Size, block_size: Option<u32>) -> Result<u64> {
     match size.bytes(block_size.unwrap_or(1024).into()) {
-        Ok(0) => Err(Failure::usage("bad size 0: a volume needs at least 64 KiB")),
+        Ok(0) => {
+            Err(Failure::usage("bad size 0: 0 bytes are too few for a volume: give a larger SIZE"))
+        }
         bytes => bytes.map_err(Failure::usage),
     }
-}
-
-/// A size of a few bytes.
-fn small(size: Size, option: &str) -> Result<u32> {
-    let bytes = size.bytes(1).map_err(|error| Failure::usage(format_args!("{option}: {error}")))?;
-    u32::try_from(bytes).map_err(|_| Failure::usage(format_args!("{option}: {bytes} is too large")))
 }
 
 #[cfg(test)]
@@ -203,7 +228,9 @@ mod tests {
             ("extol mkfs -J frob img", "'frob'"),
             ("extol mkfs -E frob img", "'frob'"),
             ("extol mkfs -b x img", "\"x\""),
-            ("extol mkfs -b 8E img", "too large"),
+            ("extol mkfs -b 8E img", "larger than 64K"),
+            ("extol mkfs -N 0 img", "less than 1"),
+            ("extol mkfs -m 51 img", "larger than 50"),
             ("extol mkfs -i -5 img", "negative"),
             ("extol mkfs -N x img", "whole number"),
             ("extol mkfs img 1X", "\"1X\""),

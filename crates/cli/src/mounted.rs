@@ -54,12 +54,19 @@ impl MountedVolume {
         Ok(String::from_utf8_lossy(&buffer).into_owned())
     }
 
-    /// Its counters.
+    /// Its counters. The options are those of the volume, and those of the mount that change what
+    /// is seen.
     pub fn stats(&self) -> Result<Stats> {
-        serde_json::from_str(&self.json()?).map_err(|error| Failure {
+        let text = self.json()?;
+        let mut stats: Stats = serde_json::from_str(&text).map_err(|error| Failure {
             line: format!("the mount's counters: {error} (is the mount of another version?)"),
             code: Failure::INTERNAL,
-        })
+        })?;
+        let counters: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        if let Some(view) = counters["fuse"]["options"].as_str() {
+            stats.mount_options = format!("{},{view}", stats.mount_options);
+        }
+        Ok(stats)
     }
 
     /// How the kernel's requests come to it, in words.

@@ -229,7 +229,8 @@ fn config_of<'a>(words: impl Iterator<Item = &'a OsString>) -> MountConfig {
         if word == "ro" {
             config.read_only = true;
         } else if word != "rw" {
-            config.accept(word);
+            // (What the kernel shows has good values.)
+            let _ = config.accept(word);
         }
     }
     config
@@ -271,7 +272,7 @@ fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) 
             changes.config.flags.remove(others | MountFlags::RELATIME);
             changes.config.flags.set(MountFlags::RELATIME, name == "atime");
         }
-        let kernel = changes.config.accept(&word);
+        let kernel = changes.config.accept(&word).map_err(Failure::usage)?;
         let volume = name == "abort"
             || name == "journal_dev"
             || VolumeOptions::default().set(name, value).map_err(Failure::usage)?;

@@ -1,8 +1,10 @@
 //! The only file that opens volumes: everything that the command needs of the library, with errors
 //! as lines.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsError, MkfsProgress};
@@ -12,6 +14,7 @@ use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 use extol_ondisk::GroupDesc;
+use extol_proc::{DeviceNumber, MountTable};
 
 use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
@@ -126,6 +129,43 @@ pub fn is_write_protected(source: &Path) -> bool {
         .is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
+/// The failure for reading a volume that the kernel has mounted read-write, itself or through a
+/// loop device: what is read may be half written. (Where another Extol writes it, the open fails.)
+pub fn writable_by_kernel(source: &Path) -> Option<Failure> {
+    let meta = std::fs::metadata(source).ok()?;
+    let loops = match meta.file_type().is_block_device() {
+        true => Vec::new(),
+        false => extol_proc::loop_devices_over(meta.dev(), meta.ino()),
+    };
+    let table = MountTable::own().ok()?;
+    let of = |number| mounted_writable(&table, number);
+    if meta.file_type().is_block_device() {
+        let dir = of(DeviceNumber::of(meta.rdev()))?;
+        return Some(Failure::about(source.display(), is_mounted_at(&dir)));
+    }
+    loops.iter().find_map(|device| {
+        let dir = of(device.number)?;
+        let why = format!("backs {}, which {}", device.node.display(), is_mounted_at(&dir));
+        Some(Failure::about(source.display(), why))
+    })
+}
+
+fn is_mounted_at(dir: &Path) -> String {
+    let dir = dir.display();
+    format!("is mounted at {dir}: unmount it first (umount {dir})")
+}
+
+/// Where a device is mounted, if the file system is writable.
+fn mounted_writable(table: &MountTable, device: DeviceNumber) -> Option<PathBuf> {
+    // The options of the file system itself: a read-only mount of a writable one is still a
+    // writable one.
+    let is_writable = |options: &[OsString]| options.iter().any(|option| option == "rw");
+    let mut mounts = table.iter();
+    let mount =
+        mounts.find(|mount| mount.device == device && is_writable(&mount.volume_options))?;
+    Some(mount.dir.clone())
+}
+
 /// Writes everything and closes a volume. The error is what may be lost.
 pub fn close(volume: &Volume) -> std::result::Result<(), String> {
     volume.unmount().map_err(|error| error.to_string())
@@ -217,6 +257,21 @@ pub fn mkfs(
     made
 }
 
+/// Opens an image that is to be replaced, so that nothing else uses it meanwhile. `confirm` is
+/// asked if something would be lost, unless `force`.
+pub fn claim_for_mkfs(
+    target: &Path,
+    force: bool,
+    confirm: impl FnOnce(&str) -> Result<()>,
+) -> Result<FileDevice> {
+    let how = OpenOptions::read_write().direct(Direct::Off);
+    let device = FileDevice::open(target, &how).map_err(|error| about(target, error))?;
+    if !force && let Some(contents) = extol::mkfs::existing_contents(&device) {
+        confirm(&format!("{} holds {contents}", target.display()))?;
+    }
+    Ok(device)
+}
+
 /// Removes a new image, which is of no use. Of a symbolic link it is what the link names; the link
 /// was there before.
 pub fn remove_made(target: &Path) {
@@ -274,7 +329,6 @@ fn mkfs_on(
 }
 
 fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
-    use std::os::unix::fs::MetadataExt as _;
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let device = FileDevice::open(path, &how).map_err(|error| about(path, error))?;
     let rdev = if device.is_block_device() {
@@ -298,7 +352,29 @@ fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
 }
 
 /// The line for an error about a volume, which names it once.
-fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
+pub fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
     let (source, error) = (source.display().to_string(), error.to_string());
-    if error.contains(&source) { Failure::new(error) } else { Failure::about(source, error) }
+    if !source.is_empty() && error.contains(&source) {
+        Failure::new(error)
+    } else {
+        Failure::about(source, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_told_apart() {
+        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 \
+                    rw,errors=continue";
+        let found =
+            |line: &str, number| mounted_writable(&MountTable::parse(line.as_bytes()), number);
+        let number = |major, minor| DeviceNumber { major, minor };
+        assert_eq!(found(line, number(98, 0)), Some(PathBuf::from("/mnt/my disk")));
+        assert_eq!(found(line, number(98, 1)), None);
+        assert_eq!(found(&line.replace(" rw,errors", " ro,errors"), number(98, 0)), None);
+        assert_eq!(found("nonsense", number(98, 0)), None);
+    }
 }

@@ -151,7 +151,7 @@ pub struct Header {
     pub superblock: Superblock,
     /// Where everything is; `None` for a journal device.
     pub geometry: Option<Geometry>,
-    /// The superblock of the journal, if it is internal and can be read.
+    /// The superblock of the journal, if it is internal, or is what this is, and can be read.
     pub journal: Option<JournalSuperblock>,
     /// The block of the multiple-mount protection.
     pub mmp: Option<Mmp>,
@@ -164,7 +164,13 @@ pub struct Header {
 pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
     let superblock = read_superblock(&**device, place)?;
     if superblock.feature_incompat.contains(Incompat::JOURNAL_DEV) {
-        return Ok(Header { superblock, geometry: None, journal: None, mmp: None });
+        // Its own superblock is in the block behind.
+        let size = u64::from(superblock.block_bytes());
+        let mut block = vec![0; 1024];
+        let at = (u64::from(superblock.first_data_block) + 1) * size;
+        let read = device.read_at(&mut block, at);
+        let journal = read.ok().and_then(|()| JournalSuperblock::decode(&block).ok());
+        return Ok(Header { superblock, geometry: None, journal, mmp: None });
     }
     let geo = geometry(&**device, &superblock)?;
     let journal = (superblock.journal_inum != 0)

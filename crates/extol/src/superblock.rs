@@ -3,6 +3,7 @@
 use extol_block::BlockDevice;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
+use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
 
@@ -71,10 +72,10 @@ pub(crate) fn internal_inodes(sb: &Superblock) -> [u32; 5] {
     ]
 }
 
-/// A NUL-padded name as text.
+/// A NUL-padded name as text; what is no text is written as `\xNN`.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+    bytes_text(bytes.get(..end).unwrap_or_default())
 }
 
 /// A uuid in its usual form.

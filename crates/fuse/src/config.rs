@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use extol_vfs::{NumberError, number};
 pub use rustix::mount::MountFlags;
 
 /// How requests come from the kernel.
@@ -165,19 +166,25 @@ impl Shown {
         self.umask.map_or(u32::from(perm & 0o7777), |umask| 0o777 & !umask)
     }
 
-    /// Takes `uid=`, `gid=` or `umask=`. `None`: it is another option; an error: a bad value.
-    fn accept(&mut self, option: &str) -> Option<Result<(), ()>> {
-        let (name, value) = option.split_once('=')?;
-        let decimal = || value.parse::<u32>().ok().filter(|id| *id != u32::MAX);
-        let octal = || u32::from_str_radix(value, 8).ok().filter(|umask| *umask <= 0o777);
+    /// Takes `uid=`, `gid=` or `umask=`. `None`: it is another option.
+    fn accept(&mut self, name: &str, value: &str) -> Option<Result<(), NumberError>> {
+        // (The largest number stands for no user.)
+        let id = || number::count(value, 0..=u32::MAX - 1);
         let (field, number) = match name {
-            "uid" => (&mut self.uid, decimal()),
-            "gid" => (&mut self.gid, decimal()),
-            "umask" => (&mut self.umask, octal()),
+            "uid" => (&mut self.uid, id()),
+            "gid" => (&mut self.gid, id()),
+            "umask" => (&mut self.umask, number::octal(value, 0o777)),
             _ => return None,
         };
-        *field = number;
-        Some(number.map(drop).ok_or(()))
+        Some(number.map(|number| *field = Some(number)))
+    }
+
+    /// As words of an option list.
+    #[must_use]
+    pub fn words(self) -> Vec<String> {
+        let id = |name, id: Option<u32>| id.map(|id| format!("{name}={id}"));
+        let umask = self.umask.map(|umask| format!("umask={umask:03o}"));
+        [id("uid", self.uid), id("gid", self.gid), umask].into_iter().flatten().collect()
     }
 }
 
@@ -235,7 +242,25 @@ impl MountConfig {
 
     /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if this
     /// crate has no such option.
-    pub fn accept(&mut self, option: &str) -> bool {
+    ///
+    /// # Errors
+    /// One line about a bad value.
+    pub fn accept(&mut self, option: &str) -> Result<bool, String> {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let number = match (name, option.contains('=')) {
+            ("max_threads", true) => number::count(value, 1..=MOST_THREADS)
+                .map(|threads| self.max_threads = threads as usize)
+                .map(Some),
+            (_, true) => self.shown.accept(name, value).transpose(),
+            _ => Ok(None),
+        };
+        match number.map_err(|error| format!("mount option \"{name}\": {error}"))? {
+            Some(()) => Ok(true),
+            None => Ok(self.accept_word(option)),
+        }
+    }
+
+    fn accept_word(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
@@ -263,12 +288,6 @@ impl MountConfig {
                     // The type says which program serves the mount, and stays true.
                 } else if option.starts_with("user=") {
                     self.flags |= SAFE | MountFlags::NOEXEC;
-                } else if let Some(taken) = self.shown.accept(option) {
-                    return taken.is_ok();
-                } else if let Some(threads) =
-                    option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
-                {
-                    self.max_threads = threads;
                 } else if option.starts_with("x-") || option.starts_with("comment=") {
                     // For other programs that read the option list.
                 } else {
@@ -303,6 +322,19 @@ impl MountConfig {
         true
     }
 
+    /// The options that change what is seen of the file system, or which users are let in: `uid=`,
+    /// `gid=`, `umask=`, `fakeroot` (no permissions are checked), `allow_root`, `allow_idmap`.
+    #[must_use]
+    pub fn view_options(&self) -> String {
+        let flags = [
+            (!self.default_permissions, "fakeroot"),
+            (self.allow_root, "allow_root"),
+            (self.allow_idmap, "allow_idmap"),
+        ];
+        let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
+        self.shown.words().into_iter().chain(flags).collect::<Vec<_>>().join(",")
+    }
+
     /// The flags that are set and that fusermount3 can set. Those of access times are the file
     /// system's own business on a FUSE mount.
     pub(crate) fn helper_flags(&self) -> impl Iterator<Item = &'static str> {
@@ -310,10 +342,15 @@ impl MountConfig {
         self.flag_options().filter(move |name| known.contains(name))
     }
 
-    /// The flags that the kernel acts on, that were asked for, and that fusermount3 cannot set.
-    #[must_use]
-    pub fn flags_without_helper(&self) -> Option<&'static str> {
-        self.flags.contains(MountFlags::NOSYMFOLLOW).then_some("nosymfollow")
+    /// The flags that the kernel acts on, that were asked for, and that fusermount3 cannot set:
+    /// its mounts are always `nosuid` and `nodev`.
+    pub fn flags_without_helper(&self) -> impl Iterator<Item = &'static str> {
+        let asked = [
+            ("suid", !self.flags.contains(MountFlags::NOSUID)),
+            ("dev", !self.flags.contains(MountFlags::NODEV)),
+            ("nosymfollow", self.flags.contains(MountFlags::NOSYMFOLLOW)),
+        ];
+        asked.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
     }
 
     /// The options of the flags that are set.
@@ -327,6 +364,9 @@ impl MountConfig {
         self.flags | read_only
     }
 }
+
+/// Largest `max_threads=`.
+const MOST_THREADS: u32 = 100_000;
 
 /// What mounts have that were not asked to do without.
 const SAFE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
@@ -364,10 +404,9 @@ mod tests {
             "x-systemd.automount",
             "io_uring",
         ] {
-            assert!(config.accept(option), "{option}");
+            assert_eq!(config.accept(option), Ok(true), "{option}");
         }
-        assert!(!config.accept("commit=5"));
-        assert!(!config.accept("max_threads=many"));
+        assert_eq!(config.accept("commit=5"), Ok(false));
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, SAFE);
         assert_eq!(
@@ -375,17 +414,33 @@ mod tests {
             MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV
         );
         assert_eq!((config.source.to_owned(), config.io_uring), ("a,b".into(), Some(true)));
-        assert!(config.accept("noio_uring") && config.io_uring == Some(false));
+        assert_eq!(config.accept("noio_uring"), Ok(true));
+        assert_eq!(config.io_uring, Some(false));
     }
 
     #[test]
     fn all_words_are_taken() {
         for word in MountConfig::WORDS {
             let word = if word.ends_with('=') { format!("{word}17") } else { word.to_owned() };
-            assert!(MountConfig::default().accept(&word), "{word}");
+            assert_eq!(MountConfig::default().accept(&word), Ok(true), "{word}");
         }
-        for word in ["uid=", "uid=x", "uid=-1", "uid=4294967295", "umask=8", "umask=1000", "gid="] {
-            assert!(!MountConfig::default().accept(word), "{word}");
+        for (word, why) in [
+            ("uid=", "empty"),
+            ("uid=x", "whole number"),
+            ("uid=-1", "must not be negative"),
+            ("uid=4294967295", "larger than 4294967294"),
+            ("umask=8", "octal"),
+            ("umask=1000", "larger than 777"),
+            ("umask=-1", "must not be negative"),
+            ("gid=", "empty"),
+            ("max_threads=many", "whole number"),
+            ("max_threads=0", "less than 1"),
+            ("max_threads=-1", "must not be negative"),
+            ("max_threads=99999999999999999999", "larger than 100000"),
+        ] {
+            let line = MountConfig::default().accept(word).unwrap_err();
+            let name = word.split('=').next().unwrap();
+            assert!(line.contains(why) && line.contains(name), "{word}: {line}");
         }
     }
 
@@ -393,11 +448,30 @@ mod tests {
     fn owners_and_modes_may_be_shown_otherwise() {
         let mut config = MountConfig::default();
         assert!(!config.shown.is_any() && config.shown.perm(0o4711) == 0o4711);
-        assert!(config.accept("uid=1000") && config.accept("umask=022"));
+        for word in ["uid=1000", "umask=022"] {
+            assert_eq!(config.accept(word), Ok(true));
+        }
+        assert_eq!(config.view_options(), "uid=1000,umask=022");
         assert_eq!((config.shown.uid, config.shown.gid), (Some(1000), None));
         assert_eq!(config.shown.perm(0o4700), 0o755);
-        assert!(config.accept("allow_root") && config.allow_other && config.allow_root);
-        assert!(config.accept("allow_other") && config.allow_other && !config.allow_root);
+        assert_eq!(config.accept("allow_root"), Ok(true));
+        assert!(config.allow_other && config.allow_root);
+        assert_eq!(config.accept("allow_other"), Ok(true));
+        assert!(config.allow_other && !config.allow_root);
+    }
+
+    #[test]
+    fn what_the_helper_cannot_do_is_told() {
+        let told = |list: &str| {
+            let mut config = MountConfig::default();
+            for word in list.split(',').filter(|word| !word.is_empty()) {
+                assert_eq!(config.accept(word), Ok(true), "{word}");
+            }
+            config.flags_without_helper().collect::<Vec<_>>()
+        };
+        assert!(told("").is_empty() && told("suid,nosuid").is_empty());
+        assert_eq!(told("suid,dev,nosymfollow"), ["suid", "dev", "nosymfollow"]);
+        assert_eq!(told("allow_dev"), ["dev"]);
     }
 
     /// Set-id programs and devices work only where they were asked for, and the last word counts.
@@ -417,9 +491,9 @@ mod tests {
             ("group,dev", "nosuid"),
         ] {
             let mut config = MountConfig::default();
-            assert!(
-                list.split(',').filter(|word| !word.is_empty()).all(|word| config.accept(word))
-            );
+            for word in list.split(',').filter(|word| !word.is_empty()) {
+                assert_eq!(config.accept(word), Ok(true), "{word}");
+            }
             assert_eq!(config.flag_options().collect::<Vec<_>>().join(" "), expected, "{list}");
         }
     }

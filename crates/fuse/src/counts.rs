@@ -17,18 +17,24 @@ pub(crate) struct Counts {
     kinds: [AtomicU64; KINDS],
     /// What the process is confined to, if it says so.
     sandbox: String,
+    /// Mount options of this crate that change what is seen, as a list.
+    options: String,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { kinds: [const { AtomicU64::new(0) }; KINDS], sandbox: String::new() }
+        Self {
+            kinds: [const { AtomicU64::new(0) }; KINDS],
+            sandbox: String::new(),
+            options: String::new(),
+        }
     }
 }
 
 impl Counts {
-    /// Those of a process that is in this sandbox.
-    pub(crate) fn of(sandbox: String) -> Self {
-        Self { sandbox, ..Self::default() }
+    /// Those of a process that is in this sandbox and serves a mount with these options.
+    pub(crate) fn of(sandbox: String, options: String) -> Self {
+        Self { sandbox, options, ..Self::default() }
     }
 
     /// Counts one request.
@@ -44,8 +50,8 @@ impl Counts {
         named.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Adds `"fuse":{"transport":…,"sandbox":…,"requests":{…}}` to a JSON object;
-    /// kinds that never came are left out, and so is a sandbox of which nothing is said.
+    /// Adds `"fuse":{"transport":…,"sandbox":…,"options":…,"requests":{…}}` to a JSON object; kinds
+    /// that never came are left out, and so are a sandbox and options of which nothing is said.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
         let mut text = String::with_capacity(inside.len() + 256);
@@ -56,6 +62,9 @@ impl Counts {
         if !self.sandbox.is_empty() {
             let plain = self.sandbox.replace(['"', '\\'], "'");
             let _ = write!(text, "\"sandbox\":\"{plain}\",");
+        }
+        if !self.options.is_empty() {
+            let _ = write!(text, "\"options\":\"{}\",", self.options);
         }
         text.push_str("\"requests\":{");
         let mut comma = "";
@@ -89,5 +98,8 @@ mod tests {
         let sandboxed = Counts { sandbox: "seccomp, \"x\"".into(), ..Counts::default() };
         let text = sandboxed.add_to("{}", Transport::Device);
         assert!(text.contains("\"device\",\"sandbox\":\"seccomp, 'x'\",\"requests"), "{text}");
+        let shown = Counts::of(String::new(), "uid=5,fakeroot".into());
+        let text = shown.add_to("{}", Transport::Device);
+        assert!(text.contains("\"options\":\"uid=5,fakeroot\",\"requests"), "{text}");
     }
 }

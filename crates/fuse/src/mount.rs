@@ -310,6 +310,11 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
                 "" => format!("{HELPER} failed ({status})"),
                 said => said.lines().next().unwrap_or(said).to_owned(),
             };
+            // The helper has no allow_root: the kernel lets all in, and the daemon root alone.
+            let why = match config.allow_root {
+                true => why.replace("option allow_other", "option allow_root"),
+                false => why,
+            };
             Err(MountError::Permission { dir: dir.to_path_buf(), why })
         }
         Err(error) => Err(MountError::Io(error)),
@@ -447,7 +452,13 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
     if said.contains("busy") {
         return Err(MountError::Busy { dir: dir.to_path_buf() });
     }
-    let why = said.trim().lines().next().unwrap_or("fusermount3 failed");
+    let why = match said.trim().lines().next() {
+        // What it says of a mount of another user.
+        Some(line) if line.contains("not found in /etc/mtab") => {
+            "only root and the user that mounted it can unmount it"
+        }
+        line => line.unwrap_or("fusermount3 failed"),
+    };
     Err(MountError::UnmountPermission { dir: dir.to_path_buf(), why: why.to_owned() })
 }
 

@@ -90,7 +90,7 @@ impl Mount {
             let mut shared = Shared::new(fs, device, agreed, pool);
             shared.dir.clone_from(&dir);
             shared.over_io_uring = AtomicBool::new(prepared.is_some());
-            shared.counts = Counts::of(sandbox);
+            shared.counts = Counts::of(sandbox, config.view_options());
             shared.owner = owner.confined(config.confinement.clone());
             let shared = Arc::new(shared);
             device::start(&shared, FIRST_WORKERS)?;

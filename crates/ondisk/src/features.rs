@@ -227,6 +227,13 @@ impl Feature {
             .or_else(|| Incompat::from_feature_name(name).map(Self::Incompat))
             .or_else(|| RoCompat::from_feature_name(name).map(Self::RoCompat))
     }
+
+    /// The names of all features.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let compat = Compat::NAMES.iter().map(|(_, name)| *name);
+        let incompat = Incompat::NAMES.iter().map(|(_, name)| *name);
+        compat.chain(incompat).chain(RoCompat::NAMES.iter().map(|(_, name)| *name))
+    }
 }
 
 #[cfg(test)]

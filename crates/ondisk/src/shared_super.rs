@@ -167,8 +167,8 @@ mod tests {
         let out = merged(&ours, &theirs, &Deliberate::default());
         assert_eq!((out.free_blocks_count, out.last_orphan, out.state), (7, 12, State::empty()));
         assert_eq!(
-            (out.label().as_str(), out.max_mnt_count, out.r_blocks_count),
-            ("new label", 33, 5)
+            (out.label(), out.max_mnt_count, out.r_blocks_count),
+            (&b"new label"[..], 33, 5)
         );
     }
 
@@ -191,11 +191,11 @@ mod tests {
         theirs.volume_name = *b"xyz\0\0\0\0\0\0\0\0\0\0\0\0\0";
         let mut deliberate = Deliberate::default();
         deliberate.note(&before.encode(), &after.encode());
-        assert_eq!(merged(&after, &theirs, &deliberate).label(), "a");
+        assert_eq!(merged(&after, &theirs, &deliberate).label(), b"a");
         deliberate.settle(&theirs.encode());
         assert!(!deliberate.is_empty(), "the device does not have it");
         deliberate.settle(&after.encode());
         assert!(deliberate.is_empty());
-        assert_eq!(merged(&after, &theirs, &deliberate).label(), "xyz");
+        assert_eq!(merged(&after, &theirs, &deliberate).label(), b"xyz");
     }
 }

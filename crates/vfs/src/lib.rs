@@ -12,13 +12,17 @@
 //! operation needs, and every method may be called from many threads.
 
 mod error;
+mod nearest;
+pub mod number;
 mod plain;
 mod size;
 mod types;
 
 pub use error::{FsError, RemountError, Result};
-pub use plain::{is_active, plain, plain_json, plain_lines};
-pub use size::{Size, SizeError};
+pub use nearest::nearest;
+pub use number::NumberError;
+pub use plain::{bytes_text, is_active, plain, plain_json, plain_lines};
+pub use size::Size;
 pub use types::*;
 
 /// Called with the result of an operation, once, by any thread, which holds no lock. It should

@@ -6,6 +6,7 @@
 //! leaves nothing but the ends of lines.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// True for characters that do something instead of being something: control characters (C0, DEL,
 /// C1), the other ends of lines, and those that turn the direction of writing.
@@ -22,7 +23,22 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     escape(text, is_active, |c| c.escape_default().collect())
 }
 
-/// The same for text of several lines, and columns with tabs.
+/// Bytes that should be text, as text: each byte that is none is written as `\xNN`. (Control
+/// characters stay; [`plain`] writes them out.)
+#[must_use]
+pub fn bytes_text(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// The same as [`plain`] for text of several lines, and columns with tabs.
 #[must_use]
 pub fn plain_lines(text: &str) -> Cow<'_, str> {
     let acts = |c| is_active(c) && !matches!(c, '\n' | '\t');
@@ -68,6 +84,12 @@ mod tests {
         for c in ('\0'..='\u{ffff}').filter(|c| c.is_control()) {
             assert!(plain(&c.to_string()).chars().all(|c| c.is_ascii_graphic()), "{c:?}");
         }
+    }
+
+    #[test]
+    fn no_byte_is_lost() {
+        assert_eq!(bytes_text("a\u{e9} b".as_bytes()), "a\u{e9} b");
+        assert_eq!(bytes_text(b"a\xffb\xc3"), "a\\xffb\\xc3");
     }
 
     #[test]

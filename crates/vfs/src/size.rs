@@ -5,6 +5,8 @@
 
 use std::str::FromStr;
 
+use crate::number::{Kind, NumberError, is_negative};
+
 /// A size that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
@@ -13,12 +15,9 @@ pub struct Size {
     unit: Option<u64>,
 }
 
-/// Why a text is no size: one line that quotes it.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SizeError(String);
-
 impl Size {
+    pub(crate) const KIND: Kind = Kind { name: "size", example: "512M or 1G" };
+
     /// A size in bytes.
     #[must_use]
     pub const fn of_bytes(bytes: u64) -> Self {
@@ -29,27 +28,25 @@ impl Size {
     ///
     /// # Errors
     /// If it is 2^64 or more.
-    pub fn bytes(self, plain: u64) -> Result<u64, SizeError> {
+    pub fn bytes(self, plain: u64) -> Result<u64, NumberError> {
         let unit = self.unit.unwrap_or(plain);
-        let too_large = || SizeError(format!("the size {} is too large", self.number));
+        let too_large =
+            || NumberError(format!("the size {} is too large: 2^64 bytes or more", self.number));
         self.number.checked_mul(unit).ok_or_else(too_large)
     }
 }
 
 impl FromStr for Size {
-    type Err = SizeError;
+    type Err = NumberError;
 
-    fn from_str(text: &str) -> Result<Self, SizeError> {
-        let bad = |why: &str| SizeError(format!("bad size \"{text}\": {why}"));
-        let trimmed = text.trim();
-        if trimmed.is_empty() {
-            return Err(SizeError("the size is empty: give one such as 512M or 1G".into()));
-        }
+    fn from_str(text: &str) -> Result<Self, NumberError> {
+        let bad = |why: &str| Self::KIND.bad(text, why);
+        let trimmed = Self::KIND.trimmed(text)?;
         let end = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
         let (digits, unit) = trimmed.split_at(end);
         let unit = unit.trim_start();
         match (digits, unit.chars().next()) {
-            ("", Some('-')) if unit[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            ("", _) if is_negative(unit) => {
                 return Err(bad("it must not be negative"));
             }
             ("", _) => return Err(bad("it must be a number, with a unit as in 512M or 1G")),
@@ -61,9 +58,9 @@ impl FromStr for Size {
         let unit = unit_bytes(unit)
             .ok_or_else(|| bad("the unit must be s, B, K, M, G, T, P or E, or as KiB or KB"))?;
         // All digits, so it can only be too large.
-        let number = digits.parse().map_err(|_| bad("it is too large"))?;
+        let number = digits.parse().map_err(|_| bad("it is too large: 2^64 bytes or more"))?;
         let size = Self { number, unit };
-        size.bytes(1).map_err(|_| bad("it is too large"))?;
+        size.bytes(1).map_err(|_| bad("it is too large: 2^64 bytes or more"))?;
         Ok(size)
     }
 }

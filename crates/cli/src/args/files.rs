@@ -26,7 +26,8 @@ pub struct VolumeArgs {
     after_long_help = manual!(
         "extol ls disk.img",
         "extol ls -lR disk.img /home",
-        "extol ls -lhtr disk.img /var/log"
+        "extol ls -lhtr disk.img /var/log",
+        "extol ls --json -R disk.img | jq -r '.entries[].path'"
     )
 )]
 pub struct LsArgs {
@@ -66,6 +67,9 @@ pub struct LsArgs {
     /// In reverse order.
     #[arg(short, long)]
     pub reverse: bool,
+    /// As JSON, with everything about each file.
+    #[arg(long)]
+    pub json: bool,
     /// One name in a line, as always.
     #[arg(short = '1')]
     pub one_column: bool,

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
+use extol_vfs::{NumberError, number};
 
+use super::descriptor;
 use super::refused::{Refusal, refused};
-use super::whole;
 
 /// Show what a volume is: size, features, state.
 #[derive(Args, Debug)]
@@ -165,16 +166,22 @@ pub struct CheckArgs {
     pub journal: Option<PathBuf>,
     /// Write the progress to this descriptor, in lines of pass, step, steps and device; 0: a bar
     /// on the terminal, as without this option.
-    #[arg(short = 'C', value_name = "FD", value_parser = whole::<i32>,
+    #[arg(short = 'C', value_name = "FD", value_parser = descriptor,
         allow_negative_numbers = true)]
-    pub progress: Option<i32>,
+    pub progress: Option<u32>,
     /// Print at most so many findings.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub limit: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = limit,
+        allow_negative_numbers = true)]
+    pub limit: u64,
     #[command(flatten)]
     pub refused: CheckRefused,
     /// Disk image or block device. Without -p it is only read.
     pub source: PathBuf,
+}
+
+/// Most findings to print.
+fn limit(text: &str) -> Result<u64, NumberError> {
+    number::count(text, 0..=u64::MAX)
 }
 
 /// Options of e2fsck that are not for Extol, or have no effect.

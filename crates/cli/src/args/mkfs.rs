@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
+use extol_vfs::{NumberError, number};
 
+use super::count;
 use super::refused::{Refusal, refused};
-use super::whole;
 use crate::volume::Size;
 
 /// Make a volume.
@@ -50,25 +51,28 @@ pub struct MkfsArgs {
     #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
     pub block_size: Option<BlockSize>,
     /// Bytes for which there is one inode.
-    #[arg(short = 'i', value_name = "SIZE", allow_negative_numbers = true)]
-    pub bytes_per_inode: Option<Size>,
-    /// Inode size.
-    #[arg(short = 'I', value_name = "SIZE", allow_negative_numbers = true)]
-    pub inode_size: Option<Size>,
-    /// Number of inodes.
-    #[arg(short = 'N', value_name = "COUNT", value_parser = whole::<u64>,
+    #[arg(short = 'i', value_name = "SIZE", value_parser = bytes,
         allow_negative_numbers = true)]
-    pub inodes: Option<u64>,
+    pub bytes_per_inode: Option<u32>,
+    /// Inode size.
+    #[arg(short = 'I', value_name = "SIZE", value_parser = bytes,
+        allow_negative_numbers = true)]
+    pub inode_size: Option<u32>,
+    /// Number of inodes.
+    #[arg(short = 'N', value_name = "COUNT", value_parser = count,
+        allow_negative_numbers = true)]
+    pub inodes: Option<u32>,
     /// Blocks per group.
-    #[arg(short = 'g', value_name = "BLOCKS", value_parser = whole::<u32>,
+    #[arg(short = 'g', value_name = "BLOCKS", value_parser = count,
         allow_negative_numbers = true)]
     pub blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together (flex_bg).
-    #[arg(short = 'G', value_name = "GROUPS", value_parser = whole::<u32>,
+    #[arg(short = 'G', value_name = "GROUPS", value_parser = count,
         allow_negative_numbers = true)]
     pub flex_groups: Option<u32>,
     /// Percentage of blocks kept for root.
-    #[arg(short = 'm', value_name = "PERCENT", allow_negative_numbers = true)]
+    #[arg(short = 'm', value_name = "PERCENT", value_parser = percent,
+        allow_negative_numbers = true)]
     pub reserved: Option<f64>,
     /// Features to add, or to leave out with a ^ before the name.
     #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
@@ -98,7 +102,8 @@ pub struct MkfsArgs {
     #[arg(short = 'e', value_name = "BEHAVIOUR")]
     pub errors: Option<String>,
     /// Revision, 0 or 1.
-    #[arg(short = 'r', value_name = "REVISION", value_parser = whole::<u32>)]
+    #[arg(short = 'r', value_name = "REVISION", value_parser = revision,
+        allow_negative_numbers = true)]
     pub revision: Option<u32>,
     /// Put what is in this directory into the root directory, with owners, modes, times, links,
     /// holes, devices and extended attributes.
@@ -176,6 +181,20 @@ impl MkfsRefused {
     }
 }
 
+/// A size of a few bytes.
+fn bytes(text: &str) -> Result<u32, NumberError> {
+    number::size(text, 1, 0..=u32::MAX.into()).map(|bytes| bytes as u32)
+}
+
+/// What root keeps.
+fn percent(text: &str) -> Result<f64, NumberError> {
+    number::percent(text, 0.0..=50.0)
+}
+
+fn revision(text: &str) -> Result<u32, NumberError> {
+    number::count(text, 0..=1)
+}
+
 /// What `-b` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockSize {
@@ -186,15 +205,14 @@ pub enum BlockSize {
 }
 
 impl FromStr for BlockSize {
-    type Err = String;
+    type Err = NumberError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NumberError> {
         let (least, size) = match text.strip_prefix('-') {
             Some(size) => (true, size),
             None => (false, text),
         };
-        let bytes = size.parse::<Size>().and_then(|size| size.bytes(1)).map_err(|e| e.to_string());
-        let bytes = u32::try_from(bytes?).map_err(|_| format!("bad size \"{text}\": too large"))?;
+        let bytes = number::size(size, 1, 0..=65_536)? as u32;
         Ok(if least { Self::AtLeast(bytes) } else { Self::Exactly(bytes) })
     }
 }

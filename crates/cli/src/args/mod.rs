@@ -14,6 +14,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use extol_cli_common::{Failure, Result};
+use extol_vfs::{NumberError, number};
 
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, VolumeArgs};
 pub use groups::{GROUPS, HELP};
@@ -109,9 +110,14 @@ pub fn parse(words: &[OsString]) -> Result<Command> {
     })
 }
 
-/// A whole number.
-fn whole<T: std::str::FromStr>(text: &str) -> std::result::Result<T, String> {
-    text.parse().map_err(|_| "it must be a whole number, and not too large".to_owned())
+/// Counts from 1 to the most that 32 bits hold.
+fn count(text: &str) -> std::result::Result<u32, NumberError> {
+    number::count(text, 1..=u32::MAX)
+}
+
+/// Numbers of descriptors.
+fn descriptor(text: &str) -> std::result::Result<u32, NumberError> {
+    number::count(text, 0..=i32::MAX.unsigned_abs())
 }
 
 #[cfg(test)]
@@ -199,6 +205,77 @@ mod tests {
     fn check_has_the_codes_of_fsck() {
         for line in ["extol check", "extol check a b", "extol check --frob a"] {
             assert_eq!(parse(&words(line)).unwrap_err().code, 16, "{line}");
+        }
+    }
+
+    /// Every argument that is a number, and a command line in which `=` stands for its value.
+    const NUMBERS: [(&str, &str, &str); 14] = [
+        ("mount", "fd", "--fd = a"),
+        ("umount", "timeout", "--timeout = a"),
+        ("top", "interval", "--interval = a"),
+        ("check", "progress", "-C = a"),
+        ("check", "limit", "--limit = a"),
+        ("mkfs", "bytes_per_inode", "-i = a"),
+        ("mkfs", "inode_size", "-I = a"),
+        ("mkfs", "inodes", "-N = a"),
+        ("mkfs", "blocks_per_group", "-g = a"),
+        ("mkfs", "flex_groups", "-G = a"),
+        ("mkfs", "reserved", "-m = a"),
+        ("mkfs", "revision", "-r = a"),
+        ("mkfs", "block_size", "-b = a"),
+        ("mkfs", "size", "a ="),
+    ];
+
+    /// All numbers go through the same few parsers, so each mistake has the same words.
+    #[test]
+    fn numbers_have_the_same_mistakes() {
+        for (command, name, pattern) in NUMBERS {
+            for (value, expected) in
+                [("-1", "must not be negative"), ("99999999999999999999", "larg"), ("x", "number")]
+            {
+                // (-b -1 means at least 1.)
+                if (name, value) == ("block_size", "-1") {
+                    continue;
+                }
+                let value_for = |word| if word == "=" { value } else { word };
+                let line = ["extol", command].into_iter().chain(pattern.split(' ').map(value_for));
+                let line: Vec<OsString> = line.map(OsString::from).collect();
+                let failure = parse(&line).unwrap_err();
+                let quoted = format!("\"{value}\"");
+                assert!(
+                    failure.line.contains(expected) && failure.line.contains(&quoted),
+                    "{line:?}: {}",
+                    failure.line
+                );
+            }
+        }
+    }
+
+    /// No argument is a number that is not in the list above.
+    #[test]
+    fn all_numbers_are_known() {
+        use std::any::TypeId;
+        let numbers = [
+            TypeId::of::<u8>(),
+            TypeId::of::<u16>(),
+            TypeId::of::<u32>(),
+            TypeId::of::<u64>(),
+            TypeId::of::<usize>(),
+            TypeId::of::<i32>(),
+            TypeId::of::<i64>(),
+            TypeId::of::<f64>(),
+            TypeId::of::<crate::volume::Size>(),
+            TypeId::of::<BlockSize>(),
+        ];
+        for command in Cli::command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let kind = arg.get_value_parser().type_id();
+                let takes_value = arg.get_action().takes_values();
+                if takes_value && numbers.iter().any(|number| kind == *number) {
+                    let place = (command.get_name(), arg.get_id().as_str());
+                    assert!(NUMBERS.iter().any(|(of, name, _)| (*of, *name) == place), "{place:?}");
+                }
+            }
         }
     }
 

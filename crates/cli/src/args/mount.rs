@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
+use extol_vfs::{NumberError, number};
+
+use super::refused::{Refusal, refused};
 
 /// What `-o` takes, for the manual. (A test asks the parser for each.)
 macro_rules! mount_options {
@@ -48,7 +51,7 @@ macro_rules! mount_options {
   offset=BYTES, sizelimit=BYTES
         the same for a part of an image, such as a partition (root)
   norecovery, noload
-        leave the journal as it is; with ro
+        leave the journal as it is; means ro
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
   journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc,
   nodelalloc, acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID,
@@ -137,10 +140,26 @@ pub struct MountArgs {
     /// metrics=ADDR.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
+    /// One thread serves requests, of /dev/fuse; the same as -o max_threads=1,noio_uring.
+    #[arg(short = 's', long)]
+    pub single_thread: bool,
+    /// As with libfuse: stay in the foreground, and print each step.
+    #[arg(short = 'd', long)]
+    pub debug: bool,
+    /// Type of the volume: ext2, ext3, ext4, extol or auto. It is found out anyway.
+    #[arg(short = 't', long = "types", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Mount the volume with this label; the same as LABEL= in place of SOURCE.
+    #[arg(short = 'L', long, value_name = "LABEL", conflicts_with = "uuid")]
+    pub label: Option<OsString>,
+    /// Mount the volume with this UUID; the same as UUID= in place of SOURCE.
+    #[arg(short = 'U', long, value_name = "UUID")]
+    pub uuid: Option<OsString>,
     /// Serve the mount that another process has made of this descriptor of /dev/fuse, with
     /// mount(2), wherever that is. This daemon will not unmount it.
-    #[arg(long, value_name = "N")]
-    pub fd: Option<i32>,
+    #[arg(long, value_name = "N", value_parser = super::descriptor,
+        allow_negative_numbers = true)]
+    pub fd: Option<u32>,
     /// Leave the daemon all rights of its caller, for a debugger.
     #[arg(long)]
     pub no_sandbox: bool,
@@ -150,11 +169,75 @@ pub struct MountArgs {
     /// Announce on standard output that the mount answers, then leave the terminal.
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// The source as it was typed, for messages.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub named: Option<OsString>,
+    #[command(flatten)]
+    pub refused: MountRefused,
     /// Disk image, block device, or LABEL=, UUID=, PARTLABEL=, PARTUUID= of one.
     pub source: PathBuf,
     /// Directory to mount on. /dev/fd/N is the same as --fd N, which needs no directory.
-    #[arg(required_unless_present = "fd")]
+    #[arg(required_unless_present_any = ["fd", "label", "uuid"])]
     pub dir: Option<PathBuf>,
+}
+
+/// Options of mount(8) that are not for Extol, or have no effect.
+#[derive(Args, Debug)]
+pub struct MountRefused {
+    /// Nothing is written to /etc/mtab.
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    #[arg(short = 'a', hide = true)]
+    all: bool,
+    #[arg(short = 'B', long = "bind", hide = true)]
+    bind: bool,
+    #[arg(short = 'R', long = "rbind", hide = true)]
+    rbind: bool,
+    #[arg(short = 'M', long = "move", hide = true)]
+    moved: bool,
+    #[arg(short = 'N', long = "namespace", hide = true)]
+    namespace: Option<OsString>,
+    #[arg(short = 'O', hide = true)]
+    only: Option<OsString>,
+    #[arg(short = 'T', long = "fstab", hide = true)]
+    fstab: Option<OsString>,
+    #[arg(short = 'F', hide = true)]
+    fork: bool,
+    #[arg(short = 'c', hide = true)]
+    as_it_is: bool,
+    #[arg(short = 'i', hide = true)]
+    without_helper: bool,
+    #[arg(short = 'l', hide = true)]
+    list: bool,
+    #[arg(short = 'm', long = "mkdir", hide = true)]
+    mkdir: bool,
+}
+
+impl MountRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self) -> extol_cli_common::Result<()> {
+        let by_mount = "that is for mount(8), which calls Extol for lines of type fuse.extol";
+        let not_a_volume = "it is about a mount that is there: use mount(8)";
+        refused(&[
+            Refusal(self.all, "-a", by_mount),
+            Refusal(self.only.is_some(), "-O", by_mount),
+            Refusal(self.fstab.is_some(), "-T", by_mount),
+            Refusal(self.fork, "-F", by_mount),
+            Refusal(self.without_helper, "-i", "Extol is the helper"),
+            Refusal(self.bind, "-B", not_a_volume),
+            Refusal(self.rbind, "-R", not_a_volume),
+            Refusal(self.moved, "-M", not_a_volume),
+            Refusal(self.namespace.is_some(), "-N", "use nsenter --mount=FILE extol mount ..."),
+            Refusal(self.as_it_is, "-c", "paths are always resolved"),
+            Refusal(self.list, "-l", "use findmnt -t fuse.extol,fuseblk.extol"),
+            Refusal(self.mkdir, "-m", "make the directory first: mkdir -p DIR"),
+        ])
+    }
+}
+
+/// Numbers of mounts, which are for parts of this program.
+fn mount_number(text: &str) -> Result<u64, NumberError> {
+    number::count(text, 0..=u64::MAX)
 }
 
 /// `extol mount-monitor`, a part of a mount: see `monitor.rs`.
@@ -184,7 +267,7 @@ pub struct MonitorArgs {
 )]
 pub struct UmountArgs {
     /// Detach the mount now; it ends when the last file on it is closed. Does not wait.
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'z')]
     pub lazy: bool,
     /// End the mount though it is in use or its daemon does not answer: programs that use it get
     /// errors, and what the kernel has not written back within a second is lost.
@@ -192,7 +275,8 @@ pub struct UmountArgs {
     pub force: bool,
     /// Wait at most so long, also for files to be closed [default: half a second for these, and any
     /// time for the daemon].
-    #[arg(long, value_name = "SECONDS", value_parser = super::mounted::timeout)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::mounted::timeout,
+        allow_negative_numbers = true)]
     pub timeout: Option<f64>,
     /// Say what was unmounted.
     #[arg(short, long)]
@@ -202,7 +286,7 @@ pub struct UmountArgs {
     pub quiet: bool,
     /// For the daemon of the mount with this number: do not wait for it, and give the reason as the
     /// exit code.
-    #[arg(long, hide = true, value_name = "NUMBER")]
+    #[arg(long, hide = true, value_name = "NUMBER", value_parser = mount_number)]
     pub serving: Option<u64>,
     /// Print the number of the daemon on standard error instead.
     #[arg(long, hide = true)]
@@ -211,9 +295,61 @@ pub struct UmountArgs {
     /// standard input cancels that: the numbers of the mounts that were there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
     pub start_cleanup: Option<String>,
+    #[command(flatten)]
+    pub refused: UmountRefused,
     /// Where it is mounted, or what.
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
+}
+
+/// Options of umount(8) and fusermount3 that are not for Extol, or have no effect.
+#[derive(Args, Debug, Default)]
+pub struct UmountRefused {
+    /// Nothing is written to /etc/mtab.
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    /// Paths are resolved where they can be.
+    #[arg(short = 'c', hide = true)]
+    as_it_is: bool,
+    /// A loop device of -o loop goes with its mount.
+    #[arg(short = 'd', hide = true)]
+    detach_loop: bool,
+    /// No helper is called.
+    #[arg(short = 'i', hide = true)]
+    without_helper: bool,
+    /// What fusermount3 does with it.
+    #[arg(short = 'u', hide = true)]
+    unmount: bool,
+    #[arg(short = 'a', hide = true)]
+    all: bool,
+    #[arg(short = 'A', hide = true)]
+    all_targets: bool,
+    #[arg(short = 'R', hide = true)]
+    recursive: bool,
+    #[arg(short = 'r', hide = true)]
+    read_only: bool,
+    #[arg(short = 'N', hide = true)]
+    namespace: Option<OsString>,
+    #[arg(short = 'O', hide = true)]
+    only: Option<OsString>,
+    #[arg(short = 't', hide = true)]
+    kind: Option<OsString>,
+}
+
+impl UmountRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self) -> extol_cli_common::Result<()> {
+        let named = "name the directories";
+        refused(&[
+            Refusal(self.all, "-a", named),
+            Refusal(self.all_targets, "-A", named),
+            Refusal(self.only.is_some(), "-O", named),
+            Refusal(self.kind.is_some(), "-t", named),
+            Refusal(self.recursive, "-R", "unmount what is mounted below it first"),
+            Refusal(self.read_only, "-r", "use extol remount -o ro DIR"),
+            Refusal(self.namespace.is_some(), "-N", "use nsenter --mount=FILE extol umount ..."),
+        ])
+    }
 }
 
 #[cfg(test)]
@@ -251,7 +387,10 @@ mod tests {
                     if values.is_some() { format!("{name}={value}") } else { name.to_owned() };
                 let with =
                     if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
-                assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
+                // (Some numbers must be larger.)
+                let larger = word.replace("=5", "=64");
+                let is_taken = |word| split(&[format!("{with}{word}")], false).is_ok();
+                assert!(is_taken(word.clone()) || is_taken(larger), "{word}");
                 manual_names.insert(name);
                 count += 1;
             }
@@ -270,7 +409,7 @@ mod tests {
         let missing: Vec<_> = manual_names.difference(&named).collect();
         assert!(missing.is_empty(), "the page of the guide lacks {missing:?}");
         for name in named {
-            let is_option = [name.to_owned(), format!("{name}=5")]
+            let is_option = [name.to_owned(), format!("{name}=5"), format!("{name}=64")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());
             assert!(!is_option || manual.contains(name), "{name}");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use extol_cli_common::{Failure, Result, manual};
+use extol_vfs::{NumberError, number};
 
 /// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]
@@ -39,7 +40,8 @@ pub struct StatArgs {
     #[arg(long)]
     pub json: bool,
     /// Again every SECONDS, with rates, until interrupted [default: 2].
-    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        allow_negative_numbers = true)]
     watch: Option<String>,
     /// A directory on the mount. Always given, though `--watch DIR` takes it as the value of
     /// `--watch`; so the manual must not call it optional.
@@ -61,7 +63,7 @@ impl StatArgs {
                 ));
             }
         };
-        let bad = |why| Failure::usage(format_args!("bad value \"{text}\" for --watch: {why}"));
+        let bad = |why| Failure::usage(format_args!("--watch: {why}"));
         Ok((dir, Some(seconds(text).map_err(bad)?)))
     }
 }
@@ -84,7 +86,8 @@ impl StatArgs {
 )]
 pub struct TopArgs {
     /// Interval in seconds.
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds,
+        allow_negative_numbers = true)]
     pub interval: f64,
     /// Print one frame as text and end. (Takes one interval, for the rates.)
     #[arg(long)]
@@ -94,19 +97,13 @@ pub struct TopArgs {
 }
 
 /// An interval in seconds.
-fn seconds(text: &str) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("give seconds, from 0.1 to 86400".into()),
-    }
+fn seconds(text: &str) -> std::result::Result<f64, NumberError> {
+    number::seconds(text, 0.1..=86_400.0)
 }
 
 /// A time limit in seconds.
-pub(super) fn timeout(text: &str) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
-        _ => Err("give seconds, such as 10 or 0.5".into()),
-    }
+pub(super) fn timeout(text: &str) -> std::result::Result<f64, NumberError> {
+    number::seconds(text, 0.0..=1e9)
 }
 
 /// Change the options of a mount while it is in use.
@@ -188,6 +185,7 @@ mod tests {
             "extol stat",
             "extol stat --watch",
             "extol stat --watch 0 /mnt",
+            "extol stat --watch -1 /mnt",
             "extol stat -w x /mnt",
         ] {
             assert_eq!(ask(line).unwrap_err().code, Failure::USAGE, "{line}");

@@ -5,15 +5,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::vec;
 
-use extol_cli_common::{Result, warn};
+use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
-use super::{InodeRef, Tree, WalkGuard, show};
+use super::{InodeRef, Tree, WalkGuard, ends_with_name, show};
 use crate::args::{MkdirArgs, RmArgs};
 use crate::interrupt;
 
 /// Removes.
 pub fn rm(args: &RmArgs) -> Result<()> {
+    if let Some(path) = args.paths.iter().find(|path| !path.is_empty() && !ends_with_name(path)) {
+        return Err(Failure::usage(format_args!(
+            "{}: cannot be removed: give a path that ends with a name",
+            show(path)
+        )));
+    }
     let tree = Tree::open(&args.volume, true)?;
     let mut failed = false;
     for path in args.paths.iter().take_while(|_| !interrupt::came()) {

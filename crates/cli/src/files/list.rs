@@ -12,6 +12,7 @@ use std::vec;
 use extol_cli_common::{Result, warn, write};
 use extol_vfs::{Attr, FileKind, FsError, is_active};
 
+use super::objects::Objects;
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{CatArgs, LsArgs};
 use crate::calendar::date;
@@ -30,9 +31,13 @@ pub fn ls(args: &LsArgs) -> Result<()> {
         headed: paths.len() > 1 || args.recursive,
         plain: std::io::stdout().is_terminal(),
         text: Vec::new(),
+        objects: args.json.then(Objects::default),
         failed: false,
     };
-    let outcome = paths.iter().try_for_each(|path| listing.path(&tree, path));
+    let outcome = listing.begin().and_then(|()| {
+        paths.iter().try_for_each(|path| listing.path(&tree, path))?;
+        listing.end()
+    });
     let failed = listing.failed;
     outcome.and(tree.close_with(failed))
 }
@@ -65,10 +70,20 @@ struct Listing<'a> {
     /// For a terminal, which gets question marks for control characters.
     plain: bool,
     text: Vec<u8>,
+    /// The list as JSON, in place of lines.
+    objects: Option<Objects>,
     failed: bool,
 }
 
 impl Listing<'_> {
+    fn begin(&self) -> Result<()> {
+        if self.objects.is_some() { write(Objects::begin().as_bytes()) } else { Ok(()) }
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.objects.is_some() { write(Objects::END.as_bytes()) } else { Ok(()) }
+    }
+
     fn report(&mut self, path: &[u8], error: &FsError) {
         // Without a path the volume was named.
         let typed = !(path == b"/" && self.args.paths.is_empty());
@@ -85,7 +100,8 @@ impl Listing<'_> {
     fn needs_attributes(&self) -> bool {
         let a = self.args;
         let sorted = a.by_size || a.by_time;
-        self.is_long() || sorted || a.inodes || a.blocks || a.classify || a.recursive
+        let shown = self.is_long() || a.inodes || a.blocks || a.classify || a.json;
+        shown || sorted || a.recursive
     }
 
     /// Names come sorted. What has no attributes is last.
@@ -165,7 +181,7 @@ impl Listing<'_> {
         }
         let attr = inode.attr()?;
         let target = self.target(&attr, path, || inode.fs.readlink(inode.ino));
-        self.line(&attr, target, path);
+        self.item(&attr, target, path, path);
         Ok(None)
     }
 
@@ -178,7 +194,7 @@ impl Listing<'_> {
     ) -> extol_vfs::Result<Level<'t>> {
         let name_len = path.rsplit(|&byte| byte == b'/').next().map_or(0, <[u8]>::len);
         guard.enter(inode.ino, name_len)?;
-        if self.headed {
+        if self.headed && self.objects.is_none() {
             if guard.open.len() > 1 {
                 self.text.push(b'\n');
             }
@@ -210,14 +226,18 @@ impl Listing<'_> {
                     let target = self.target(&attr, &full, || {
                         inode.child(&name).and_then(|link| link.fs.readlink(link.ino))
                     });
-                    self.line(&attr, target, &name);
+                    self.item(&attr, target, &name, &full);
                     if attr.kind == FileKind::Directory && self.args.recursive {
                         below.push(name);
                     }
                 }
                 Some(Err(error)) => {
-                    self.unknown(&name);
-                    self.report(&join(path, &name), &error);
+                    let full = join(path, &name);
+                    match &mut self.objects {
+                        Some(objects) => self.text.extend(objects.unknown(&name, &full, &error)),
+                        None => self.unknown(&name),
+                    }
+                    self.report(&full, &error);
                 }
             }
         }
@@ -234,8 +254,18 @@ impl Listing<'_> {
         path: &[u8],
         read: impl FnOnce() -> extol_vfs::Result<Vec<u8>>,
     ) -> Option<Vec<u8>> {
-        let shown = attr.kind == FileKind::Symlink && self.is_long();
+        let shown = attr.kind == FileKind::Symlink && (self.is_long() || self.args.json);
         shown.then(read)?.inspect_err(|error| self.report(path, error)).ok()
+    }
+
+    /// One line, or one object.
+    fn item(&mut self, attr: &Attr, target: Option<Vec<u8>>, name: &[u8], path: &[u8]) {
+        match &mut self.objects {
+            Some(objects) => {
+                self.text.extend(objects.file(attr, target.as_deref(), name, path));
+            }
+            None => self.line(attr, target, name),
+        }
     }
 
     /// One line.
@@ -434,6 +464,7 @@ mod tests {
                 headed: false,
                 plain,
                 text: Vec::new(),
+                objects: None,
                 failed: false,
             };
             listing.name(b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");

@@ -15,6 +15,7 @@ mod cp;
 mod destination;
 mod edit;
 mod list;
+mod objects;
 mod preserve;
 mod put;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol_cli_common::{Failure, Result, warn};
+use extol_cli_common::{Failure, Result, named, warn};
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::args::VolumeArgs;
@@ -36,6 +37,8 @@ use crate::{interrupt, options};
 pub use cp::cp;
 pub use edit::{mkdir, rm};
 pub use list::{cat, ls};
+#[cfg(test)]
+pub use objects::Objects;
 pub use put::{Fill, fill, put};
 
 /// Bytes moved at a time.
@@ -56,8 +59,15 @@ impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
         let mut options = options::volume_only(&args.options)?;
+        if write && options.access.read_only {
+            return Err(Failure::usage(
+                "-o ro and -o norecovery cannot be used with a command that changes the volume",
+            ));
+        }
         if write {
             interrupt::catch()?;
+        } else if let Some(failure) = volume::writable_by_kernel(&args.source) {
+            return Err(failure);
         }
         options.access.read_only |= !write;
         Self::open_with(&args.source, options, write)
@@ -120,6 +130,10 @@ impl Tree {
     }
 
     fn walk(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
+        if path.is_empty() {
+            // As for the system's calls.
+            return Err(FsError::NotFound);
+        }
         let mut todo: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
         let mut here = self.root()?;
         let mut links = 0;
@@ -147,6 +161,9 @@ impl Tree {
     /// The directory that holds the last name of a path, and that name.
     fn find_parent<'p>(&self, path: &'p OsStr) -> extol_vfs::Result<(InodeRef<'_>, &'p [u8])> {
         let bytes = path.as_bytes();
+        if bytes.is_empty() {
+            return Err(FsError::NotFound);
+        }
         let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let trimmed = bytes.get(..end).unwrap_or_default();
         let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
@@ -154,8 +171,15 @@ impl Tree {
         if matches!(name, b"" | b"." | b"..") {
             return Err(FsError::Invalid("the path must end with a name"));
         }
+        let parent = if parent.is_empty() { b"/" } else { parent };
         Ok((self.find(OsStr::from_bytes(parent), true)?, name))
     }
+}
+
+/// True if a path ends with a name, and not with the root directory, `.` or `..`.
+fn ends_with_name(path: &OsStr) -> bool {
+    let mut names = path.as_bytes().rsplit(|&byte| byte == b'/').skip_while(|name| name.is_empty());
+    !matches!(names.next(), None | Some(b"." | b".."))
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
@@ -232,14 +256,14 @@ fn sources_and_destination(paths: &[OsString]) -> Result<(&[OsString], &OsStr)> 
         [sources @ .., dest] if !sources.is_empty() => Ok((sources, dest)),
         _ => Err(Failure::usage(format_args!(
             "{}: only one path is given: what to copy, and where to, are needed",
-            paths.first().map_or("".into(), |path| show(path).to_string())
+            paths.first().map_or("".into(), |path| show(path))
         ))),
     }
 }
 
 /// A path for messages.
-fn show(path: &OsStr) -> std::path::Display<'_> {
-    Path::new(path).display()
+fn show(path: &OsStr) -> String {
+    named(Path::new(path).display())
 }
 
 /// The directories of a walk, from its start down to the current one; bounds the walk.

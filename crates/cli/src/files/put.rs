@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, warn};
 use extol_vfs::{
-    Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
+    Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet, bytes_text,
 };
 
 use super::{CHUNK, InodeRef, Tree, show};
@@ -32,6 +32,8 @@ struct CopyIn<'t> {
     problems: Vec<String>,
     /// The image itself, which does not go into itself.
     image: Option<(u64, u64)>,
+    /// A file beside it that is built in its place.
+    staged: Option<(u64, u64)>,
     xattrs: bool,
     /// The volume was made just before. Nothing more is copied after it was full.
     is_new: bool,
@@ -59,6 +61,13 @@ pub struct Fill {
     pub journal: Option<PathBuf>,
     /// With extended attributes.
     pub xattrs: bool,
+    /// The image that it takes the place of, as it was typed.
+    pub replaces: Option<PathBuf>,
+}
+
+/// Device and inode number of a file here.
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Puts what is in a directory into the root directory of a volume. The root directory keeps its
@@ -68,6 +77,9 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
     options.journal.path = how.journal.clone();
     let mut tree = Tree::open_with(image, options, true)?;
     let mut copy = CopyIn { xattrs: how.xattrs, is_new: true, ..CopyIn::new(&tree) };
+    if let Some(replaced) = &how.replaces {
+        copy.staged = std::mem::replace(&mut copy.image, file_id(replaced));
+    }
     match tree.root() {
         Ok(root) => {
             let filled = copy.directory(dir, &root).and_then(|()| copy.attributes(dir, &root));
@@ -82,7 +94,8 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
         tree.report_line(problem);
     }
     let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
-    let outcome = if full { Err(Failure::about(image.display(), line)) } else { Ok(()) };
+    let shown = how.replaces.as_deref().unwrap_or(image);
+    let outcome = if full { Err(Failure::about(shown.display(), line)) } else { Ok(()) };
     tree.close(outcome)
 }
 
@@ -94,7 +107,8 @@ impl<'t> CopyIn<'t> {
             bar: progress::bytes("copying"),
             buffer: vec![0; CHUNK],
             problems: Vec::new(),
-            image: fs::metadata(&tree.source).ok().map(|file| (file.dev(), file.ino())),
+            image: file_id(&tree.source),
+            staged: None,
             xattrs: true,
             is_new: false,
             full: false,
@@ -171,6 +185,9 @@ impl<'t> CopyIn<'t> {
     ) -> std::result::Result<(), Problem> {
         let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
+        if self.staged == Some(key) {
+            return Ok(());
+        }
         if self.image == Some(key) {
             let why = "the image itself is left out";
             if self.is_new {
@@ -277,19 +294,37 @@ impl<'t> CopyIn<'t> {
         for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
             let mut value = vec![0; 65536];
             if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
-                match node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any) {
-                    Err(FsError::NoSpace) => return Err(FsError::NoSpace.into()),
-                    // The file is whole without it.
-                    Err(error) => {
-                        let name = String::from_utf8_lossy(name);
-                        let why = format!("the attribute {name} is left out: {error}");
-                        self.problem(path, &*Problem::from(why));
-                    }
-                    Ok(()) => {}
-                }
+                let value = &value[..len];
+                let Err(error) = node.fs.setxattr(node.ino, name, value, XattrSet::Any) else {
+                    continue;
+                };
+                let why = match self.attribute_size(name, value) {
+                    Some(why) if error == FsError::NoSpace => why,
+                    _ if error == FsError::NoSpace => return Err(error.into()),
+                    _ => error.to_string(),
+                };
+                // The file is whole without it.
+                let name = bytes_text(name);
+                let why = format!("the attribute {name} is left out: {why}");
+                self.problem(path, &*Problem::from(why));
             }
         }
         Ok(())
+    }
+
+    /// Why there is no space for an attribute, if the volume is not full.
+    fn attribute_size(&self, name: &[u8], value: &[u8]) -> Option<String> {
+        let block = self.tree.volume.block_size();
+        let len = value.len();
+        if attribute_len(name, len) > block as usize {
+            return Some(format!(
+                "its {len} bytes are too large for blocks of {block} bytes: use larger blocks \
+                 (mkfs -b)"
+            ));
+        }
+        let free = self.tree.fs().statfs().map_or(0, |space| space.blocks_free);
+        (free > 0)
+            .then(|| format!("all attributes of a file must fit into one block of {block} bytes"))
     }
 
     fn contents(&mut self, file: &File, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
@@ -320,6 +355,13 @@ impl<'t> CopyIn<'t> {
         }
         Ok(())
     }
+}
+
+/// Bytes of a block with one attribute: header, entry, value, and the end of the entries.
+fn attribute_len(name: &[u8], value: usize) -> usize {
+    // Without its namespace, which is a number on the volume.
+    let name = name.splitn(2, |byte| *byte == b'.').nth(1).unwrap_or(name);
+    32 + (16 + name.len()).next_multiple_of(4) + 4 + value.next_multiple_of(4)
 }
 
 /// What has the name that is wanted.

@@ -8,6 +8,8 @@ use extol_jbd2::format::JournalSuperblock;
 use extol_ondisk::superblock::{DefaultMountOpts, State, SuperFlags};
 use extol_ondisk::{Compat, GroupDesc, GroupNr, Incompat, RoCompat, Superblock, mmp};
 
+use extol_vfs::bytes_text;
+
 use crate::calendar::date;
 
 /// The lines of `dumpe2fs -h`.
@@ -21,7 +23,7 @@ pub(super) fn text(header: &Header) -> String {
     lines.errors(sb);
     lines.features(sb);
     if let Some(journal) = &header.journal {
-        lines.journal(journal);
+        lines.journal(journal, sb.block_bytes());
     }
     lines.mmp(header);
     lines.0
@@ -62,10 +64,9 @@ fn or<'a>(text: &'a str, none: &'a str) -> &'a str {
     if text.is_empty() { none } else { text }
 }
 
-/// Bytes up to the first NUL.
-fn bytes_text(bytes: &[u8]) -> String {
-    let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
+/// Bytes up to the first NUL, as text.
+fn padded_text(bytes: &[u8]) -> String {
+    bytes_text(bytes.split(|&b| b == 0).next().unwrap_or_default())
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
@@ -98,8 +99,8 @@ impl Lines {
     }
 
     fn names(&mut self, sb: &Superblock) {
-        self.line("Filesystem volume name", or(&sb.label(), "<none>"));
-        self.line("Last mounted on", or(&bytes_text(&sb.last_mounted), "<not available>"));
+        self.line("Filesystem volume name", or(&bytes_text(sb.label()), "<none>"));
+        self.line("Last mounted on", or(&padded_text(&sb.last_mounted), "<not available>"));
         self.line("Filesystem UUID", uuid(&sb.uuid));
         self.line("Filesystem magic number", format_args!("0x{:04X}", sb.magic));
         let revision = match sb.rev_level {
@@ -117,7 +118,7 @@ impl Lines {
         }
         self.line("Default mount options", or(&mount_options(sb.default_mount_opts), "(none)"));
         if sb.mount_opts[0] != 0 {
-            self.line("Mount options", bytes_text(&sb.mount_opts));
+            self.line("Mount options", padded_text(&sb.mount_opts));
         }
         let clean = if sb.state.contains(State::VALID) { "clean" } else { "not clean" };
         let errors = if sb.state.contains(State::ERROR) { " with errors" } else { "" };
@@ -194,8 +195,7 @@ impl Lines {
             ("Reserved blocks uid", sb.def_resuid, "user"),
             ("Reserved blocks gid", sb.def_resgid, "group"),
         ] {
-            let root = if id == 0 { format!(" ({kind} root)") } else { String::new() };
-            self.line(name, format_args!("{id}{root}"));
+            self.line(name, format_args!("{id} ({kind} {})", name_of(kind, id)));
         }
         if sb.rev_level > 0 {
             self.line("First inode", sb.first_ino);
@@ -228,8 +228,10 @@ impl Lines {
             }
             self.line("Directory Hash Seed", uuid(&seed));
         }
-        if sb.jnl_backup_type != 0 {
-            self.line("Journal backup", "inode blocks");
+        match sb.jnl_backup_type {
+            0 => {}
+            1 => self.line("Journal backup", "inode blocks"),
+            other => self.line("Journal backup", format_args!("type {other}")),
         }
         if sb.backup_bgs != [0; 2] {
             let groups = sb.backup_bgs.iter().filter(|group| **group != 0);
@@ -259,7 +261,7 @@ impl Lines {
                 continue;
             }
             self.line(&format!("{which} error time"), time(when));
-            self.line(&format!("{which} error function"), bytes_text(function));
+            self.line(&format!("{which} error function"), padded_text(function));
             self.line(&format!("{which} error line #"), line);
             self.unless_zero(&format!("{which} error inode #"), inode);
             self.unless_zero(&format!("{which} error block #"), block);
@@ -285,21 +287,50 @@ impl Lines {
             self.line("Checksum seed", format_args!("0x{:08x}", sb.checksum_seed));
         }
         self.unless_zero("Orphan file inode", sb.orphan_file_inum);
+        if sb.feature_incompat.contains(Incompat::CASEFOLD) {
+            let encoding = if sb.encoding == 1 { "utf8-12.1" } else { "unknown" };
+            self.line("Character encoding", encoding);
+        }
     }
 
-    fn journal(&mut self, jsb: &JournalSuperblock) {
+    fn journal(&mut self, jsb: &JournalSuperblock, block_size: u32) {
         self.line("Journal features", or(&jsb.features.names().join(" "), "(none)"));
         let kib = u64::from(jsb.maxlen) * u64::from(jsb.block_size) / 1024;
         let size = if kib < 8192 { format!("{kib}k") } else { format!("{}M", kib / 1024) };
+        let users = jsb.users.iter().take(jsb.nr_users as usize);
         let fast = if jsb.features.has_fast_commit() { jsb.fc_blocks() } else { jsb.num_fc_blocks };
         self.line("Total journal size", size);
+        if jsb.block_size != block_size {
+            self.line("Journal block size", jsb.block_size);
+        }
         self.line("Total journal blocks", jsb.maxlen);
         self.line("Max transaction length", jsb.maxlen.saturating_sub(fast));
         self.line("Fast commit length", fast);
+        if jsb.first != 1 {
+            self.line("Journal first block", jsb.first);
+        }
         self.line("Journal sequence", format_args!("0x{:08x}", jsb.sequence.0));
         self.line("Journal start", jsb.start);
+        if jsb.nr_users != 1 {
+            self.line("Journal number of users", jsb.nr_users);
+        }
+        if jsb.features.has_csum_v1() {
+            self.line("Journal checksum type", "crc32");
+        }
         if jsb.features.has_csum_v2_or_v3() {
-            self.line("Journal checksum type", "crc32c");
+            let kind = if jsb.checksum_type == 4 { "crc32c" } else { "unknown" };
+            self.line("Journal checksum type", kind);
+            self.line("Journal checksum", format_args!("0x{:08x}", jsb.checksum()));
+        }
+        if jsb.nr_users > 1 || jsb.users.first().is_some_and(|user| *user != [0; 16]) {
+            for (n, user) in users.enumerate() {
+                match n {
+                    0 => self.line("Journal users", uuid(user)),
+                    _ => {
+                        let _ = writeln!(self.0, "{:26}{}", "", uuid(user));
+                    }
+                }
+            }
         }
         if jsb.errno != 0 {
             self.line("Journal errno", jsb.errno);
@@ -315,12 +346,25 @@ impl Lines {
             ("sequence", format!("{:#08x}", block.seq)),
             ("update_date", time(block.time)),
             ("update_time", block.time.to_string()),
-            ("node_name", bytes_text(&block.nodename)),
-            ("device_name", bytes_text(&block.bdevname)),
+            ("node_name", padded_text(&block.nodename)),
+            ("device_name", padded_text(&block.bdevname)),
         ] {
             let _ = writeln!(self.0, "    mmp_{name}: {value}");
         }
     }
+}
+
+/// The name of a user or group on this machine, by its files; `unknown` without one.
+fn name_of(kind: &str, id: u16) -> String {
+    let file = if kind == "user" { "/etc/passwd" } else { "/etc/group" };
+    let names = std::fs::read(file).unwrap_or_default();
+    let of_line = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (extol_proc::number::<u32>(number)? == u32::from(id)).then(|| bytes_text(name))
+    };
+    let found = names.split(|byte| *byte == b'\n').find_map(of_line);
+    found.unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn flags(flags: SuperFlags) -> String {
@@ -331,7 +375,8 @@ fn flags(flags: SuperFlags) -> String {
     ];
     let known = names.iter().filter(|(flag, _)| flags.contains(*flag));
     // Each is followed by a space.
-    known.map(|(_, name)| format!("{name} ")).collect()
+    let text: String = known.map(|(_, name)| format!("{name} ")).collect();
+    or(&text, "(none)").to_owned()
 }
 
 fn mount_options(options: DefaultMountOpts) -> String {

@@ -6,12 +6,16 @@ mod journal_text;
 use std::fmt::Write as _;
 
 use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
+use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
 use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
 use crate::volume::Replayed;
 use crate::{options, volume};
 use journal_text::JournalText;
+
+/// Largest number of a block.
+const MOST_BLOCK: u64 = (1 << 48) - 1;
 
 /// Shows size, features and state of a volume.
 pub fn info(args: &InfoArgs) -> Result<()> {
@@ -35,16 +39,19 @@ pub fn info(args: &InfoArgs) -> Result<()> {
 /// Where the superblock is, in KiB: by the options of dumpe2fs (`superblock=`, `blocksize=`) or by
 /// `sb=`.
 fn superblock_place(args: &InfoArgs) -> Result<Option<u64>> {
-    let number = |name: &str, text: &str| {
-        text.parse::<u64>().map_err(|_| {
-            Failure::usage(format_args!("bad number \"{text}\" for option \"{name}\""))
-        })
-    };
+    let mistake =
+        |name: &str, error: NumberError| Failure::usage(format_args!("option \"{name}\": {error}"));
     let (mut block, mut size, mut rest) = (None, None, Vec::new());
     for word in args.options.iter().flat_map(options::words) {
         match options::text_of(&word).map(options::parts) {
-            Some((name @ "superblock", Some(text))) => block = Some(number(name, text)?),
-            Some((name @ "blocksize", Some(text))) => size = Some(number(name, text)?),
+            Some((name @ "superblock", Some(text))) => {
+                let number = number::count(text, 0..=MOST_BLOCK);
+                block = Some(number.map_err(|error| mistake(name, error))?);
+            }
+            Some((name @ "blocksize", Some(text))) => {
+                let bytes = number::size(text, 1, 1024..=65_536);
+                size = Some(bytes.map_err(|error| mistake(name, error))?);
+            }
             _ => rest.push(options::quoted(&word)),
         }
     }

@@ -10,6 +10,8 @@ mod request;
 mod serve;
 mod tags;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use extol_cli_common::{Failure, Result, warn};
@@ -39,16 +41,21 @@ pub fn run(mut request: Request) -> Result<()> {
     if split.untrusted && request.no_sandbox {
         return Err(Failure::usage("-o untrusted needs the sandbox: leave out --no-sandbox"));
     }
-    request.source = absolute(&tags::resolve(&request.source)?)?;
+    if split.volume.access.norecovery && request.read_write {
+        return Err(Failure::usage("-w cannot be used with norecovery: it means ro"));
+    }
+    let typed = std::mem::take(&mut request.source);
+    let resolved = tags::resolve(&typed)?;
+    if request.named.is_none() {
+        request.named = Some(shown_source(&typed, &resolved));
+    }
+    request.source = absolute(&resolved)?;
     request.resolve_target()?;
     if request.fake {
         return Ok(());
     }
-    if let Some(flag) = split.config.flags_without_helper()
-        && !rustix::process::geteuid().is_root()
-        && !request.announce
-    {
-        warn(format_args!("{flag} has no effect: fusermount3 cannot set it; mount as root for it"));
+    if !(request.announce || request.clean) {
+        warn_of_options(&request, &split);
     }
     if request.foreground {
         begin(&request, &mut split)?;
@@ -61,13 +68,40 @@ pub fn run(mut request: Request) -> Result<()> {
         .transpose()?
         .flatten();
     if let Some(device) = &attached {
-        request.source = device.path().to_owned();
+        let image = std::mem::replace(&mut request.source, device.path().to_owned());
+        let named = request.named.take().unwrap_or_else(|| image.into());
+        request.named = Some(through(named, device.path()));
     }
     let target = MountTarget::new(&request.source, &request.dir);
     if !request.foreground {
         return daemon::start(&request.daemon_words(&split.words), &target);
     }
     run_daemon(&request, split, attached, &target)
+}
+
+/// What stands for the source in messages: what was typed, and the device that a tag stands for.
+fn shown_source(typed: &Path, resolved: &Path) -> OsString {
+    if typed == resolved { typed.into() } else { through(typed.into(), resolved) }
+}
+
+fn through(mut named: OsString, device: &Path) -> OsString {
+    named.push(" (");
+    named.push(device);
+    named.push(")");
+    named
+}
+
+/// Says which options have another effect than they say.
+fn warn_of_options(request: &Request, split: &Split) {
+    if split.read_only_is_implied {
+        warn("norecovery means ro: the volume is mounted read-only");
+    }
+    if request.fd.is_some() || rustix::process::geteuid().is_root() {
+        return;
+    }
+    for flag in split.config.flags_without_helper() {
+        warn(format_args!("{flag} has no effect: fusermount3 cannot set it; mount as root for it"));
+    }
 }
 
 /// Begins in the process that will serve: with a clean environment, and without the descriptors
@@ -100,11 +134,13 @@ fn run_daemon(
     let reporter = ExitReporter::listen()?;
     volume.access.mount_point = Some(request.dir.clone());
     volume.cache.kernel_caches = !config.direct_io;
-    let (fs, block) =
-        open(request, &mut volume, untrusted).map_err(|failure| match interrupt::check() {
+    let (fs, block) = open(request, &mut volume, untrusted).map_err(|failure| {
+        let failure = request.as_typed(failure);
+        match interrupt::check() {
             Err(interrupted) => Failure { code: interrupted.code, ..failure },
             Ok(()) => failure,
-        })?;
+        }
+    })?;
     config.block = block;
     drop(attached);
     config.source = request.source.clone().into();

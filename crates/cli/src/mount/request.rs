@@ -32,11 +32,33 @@ pub struct Request {
     pub no_sandbox: bool,
     /// The environment is clean.
     pub clean: bool,
+    /// The source for messages, where it is not what is opened.
+    pub named: Option<OsString>,
 }
 
+/// Types that `-t` may name.
+const TYPES: [&str; 9] =
+    ["ext2", "ext3", "ext4", "extol", "auto", "fuse", "fuseblk", "fuse.extol", "fuseblk.extol"];
+
 impl Request {
-    pub fn from_args(args: MountArgs) -> Self {
+    /// From the command line of `extol mount`.
+    ///
+    /// # Errors
+    /// Words that do not go together.
+    pub fn from_args(args: MountArgs) -> Result<Self> {
+        args.refused.check()?;
+        if let Some(kind) = &args.kind
+            && !kind.split(',').all(|kind| TYPES.contains(&kind))
+        {
+            return Err(Failure::usage(format_args!(
+                "-t {kind}: Extol mounts ext2, ext3 and ext4 only"
+            )));
+        }
+        let (source, dir) = source_and_dir(&args)?;
         let mut options = args.options;
+        if args.single_thread {
+            options.push("max_threads=1,noio_uring".into());
+        }
         if args.read_only {
             options.push("ro".into());
         }
@@ -46,19 +68,31 @@ impl Request {
         if args.read_write {
             options.push("rw".into());
         }
-        Self {
-            source: args.source,
-            dir: args.dir.unwrap_or_default(),
+        Ok(Self {
+            source,
+            dir,
             options,
-            foreground: args.foreground,
-            verbose: args.verbose,
+            foreground: args.foreground || args.debug,
+            verbose: args.verbose || args.debug,
             read_write: args.read_write,
             announce: args.announce,
-            fd: args.fd,
+            fd: args.fd.map(u32::cast_signed),
             no_sandbox: args.no_sandbox,
             clean: args.clean,
+            named: args.named,
             ..Self::default()
+        })
+    }
+
+    /// A failure of opening the source, with the source as it was typed.
+    pub(super) fn as_typed(&self, mut failure: Failure) -> Failure {
+        let opened = format!("{}: ", self.source.display());
+        if let Some(named) = &self.named
+            && let Some(rest) = failure.line.strip_prefix(&opened)
+        {
+            failure.line = format!("{}: {rest}", Path::new(named).display());
         }
+        failure
     }
 
     /// The command line of the process that serves. Unknown options are left out by now.
@@ -74,6 +108,11 @@ impl Request {
         ];
         words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag.into()));
         words.extend(self.fd.map(|number| format!("--fd={number}").into()));
+        words.extend(self.named.as_ref().map(|named| {
+            let mut word = OsString::from("--named=");
+            word.push(named);
+            word
+        }));
         for list in options {
             words.push("-o".into());
             words.push(list.into());
@@ -117,6 +156,26 @@ impl Request {
     }
 }
 
+/// The source, perhaps by its label or UUID, and the directory.
+fn source_and_dir(args: &MountArgs) -> Result<(PathBuf, PathBuf)> {
+    let tagged = |tag: &str, value: &OsString| {
+        let mut source = OsString::from(tag);
+        source.push(value);
+        PathBuf::from(source)
+    };
+    let by_tag = args.label.as_ref().map(|label| tagged("LABEL=", label));
+    let by_tag = by_tag.or_else(|| args.uuid.as_ref().map(|uuid| tagged("UUID=", uuid)));
+    match (by_tag, &args.dir) {
+        (None, dir) => Ok((args.source.clone(), dir.clone().unwrap_or_default())),
+        (Some(source), None) if args.fd.is_none() => Ok((source, args.source.clone())),
+        (Some(source), _) => Err(Failure::usage(format_args!(
+            "{} is given twice: leave out {}",
+            source.display(),
+            args.source.display()
+        ))),
+    }
+}
+
 /// A path without links. It is an error where it leads to nothing.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|error| match rustix::io::Errno::from_io_error(&error) {
@@ -137,6 +196,7 @@ mod tests {
             source: "/a b".into(),
             dir: "-d".into(),
             verbose: true,
+            named: Some("b.img".into()),
             ..Request::default()
         };
         let words = request.daemon_words(&["ro".into(), "commit=3".into()]);
@@ -148,16 +208,54 @@ mod tests {
         assert!(args.foreground && args.announce && args.verbose);
         assert_eq!(args.options, ["ro", "commit=3"]);
         assert!(args.clean && !args.no_sandbox);
+        assert_eq!(args.named.as_deref(), Some("b.img".as_ref()));
         assert_eq!((args.source, args.dir), ("/a b".into(), Some("-d".into())));
+    }
+
+    fn parsed(line: &str) -> Result<Request> {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        match crate::args::parse(&words)? {
+            crate::args::Command::Mount(args) => Request::from_args(args),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn flags_become_options() {
-        let words = "extol mount -r img dir".split(' ').map(OsString::from).collect::<Vec<_>>();
-        let crate::args::Command::Mount(args) = crate::args::parse(&words).unwrap() else {
-            panic!("not mount")
+        assert_eq!(parsed("extol mount -r img dir").unwrap().options, ["ro"]);
+        let request = parsed("extol mount -n -s -d -t ext4 img dir").unwrap();
+        assert_eq!(request.options, ["max_threads=1,noio_uring"]);
+        assert!(request.foreground && request.verbose);
+        let request = parsed("extol mount -L data -o ro dir").unwrap();
+        assert_eq!((request.source, request.dir), ("LABEL=data".into(), "dir".into()));
+        let request = parsed("extol mount dir -U 1-2").unwrap();
+        assert_eq!((request.source, request.dir), ("UUID=1-2".into(), "dir".into()));
+        for (line, word) in [
+            ("extol mount -t xfs img dir", "xfs"),
+            ("extol mount -L a img dir", "img"),
+            ("extol mount -L a --fd 3 img", "img"),
+            ("extol mount -a img dir", "-a"),
+            ("extol mount -B img dir", "-B"),
+            ("extol mount -m img dir", "-m"),
+            ("extol mount -N 1 img dir", "-N"),
+            ("extol mount img", "<DIR>"),
+        ] {
+            let failure = parsed(line).unwrap_err();
+            assert_eq!(failure.code, Failure::USAGE, "{line}");
+            assert!(failure.line.contains(word), "{line}: {}", failure.line);
+        }
+    }
+
+    #[test]
+    fn failures_name_what_was_typed() {
+        let request = Request {
+            source: "/dev/loop0".into(),
+            named: Some("a.img".into()),
+            ..Request::default()
         };
-        assert_eq!(Request::from_args(args).options, ["ro"]);
+        let line = |line: &str| request.as_typed(Failure::new(line)).line;
+        assert_eq!(line("/dev/loop0: bad"), "a.img: bad");
+        assert_eq!(line("other: /dev/loop0: bad"), "other: /dev/loop0: bad");
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn block_devices() -> impl Iterator<Item = PathBuf> {
 fn has(node: &Path, tag: &str, value: &[u8]) -> bool {
     let of_volume = || volume::info(node, None).ok();
     match tag {
-        "LABEL" => of_volume().is_some_and(|info| info.label.as_bytes() == value),
+        "LABEL" => of_volume().is_some_and(|info| info.label == extol_vfs::bytes_text(value)),
         "UUID" => of_volume().is_some_and(|info| info.uuid.as_bytes().eq_ignore_ascii_case(value)),
         "PARTLABEL" => sysfs_field(node, "PARTNAME").is_some_and(|name| name == value),
         "PARTUUID" => {

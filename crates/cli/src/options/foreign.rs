@@ -10,9 +10,10 @@ use std::ffi::OsStr;
 use extol::options::table;
 use extol_cli_common::Failure;
 use extol_fuse::MountConfig;
+use extol_vfs::nearest;
 
 /// Taken, and without effect.
-const PASSED_OVER: [&str; 47] = [
+const PASSED_OVER: &[&str] = &[
     // libfuse: how files are cached. The kernel caches what Extol tells it, and nothing goes stale.
     "kernel_cache",
     "auto_cache",
@@ -56,7 +57,26 @@ const PASSED_OVER: [&str; 47] = [
     "no_remote_flock",
     "no_remote_posix_lock",
     "drop_privileges",
+    "max_pages",
+    "io_uring_q_depth",
+    "no_auto_inval",
+    // ext2, ext3 and ext4 of other releases: what Extol always does, and debugging of Linux's code.
+    "bh",
+    "nobh",
+    "check",
+    "nocheck",
+    "journal",
+    "mblk_io_submit",
+    "nomblk_io_submit",
+    "reservation",
+    "noreservation",
+    "debug_want_extra_isize",
+    "fc_debug_force",
+    "warn_on_error",
+    "nowarn_on_error",
     // fuse2fs, and mount(8)'s own.
+    "iomap",
+    "noiomap",
     "no_default_opts",
     "fuse2fs_debug",
     "uhelper",
@@ -67,13 +87,22 @@ const PASSED_OVER: [&str; 47] = [
 ];
 
 /// Refused, and why.
-const REFUSED: [(&str, &str); 21] = [
+const REFUSED: &[(&str, &str)] = &[
     ("direct_io", "programs can open files with O_DIRECT instead"),
     ("auto_unmount", "after a daemon has died, extol umount takes the mount away"),
     ("lockfile", "the image itself is locked; extol umount waits until it is free"),
     ("setuid", "run extol mount as that user"),
     ("modules", "Extol has no modules"),
     ("encryption", "use cryptsetup, and mount its device"),
+    ("inlinecrypt", "Extol reads no encrypted files: use cryptsetup, and mount its device"),
+    ("test_dummy_encryption", "Extol reads no encrypted files"),
+    ("journal_dev", "give the device by its path: journal_path=FILE"),
+    ("abort", "it is for a volume that is mounted: extol remount -o abort DIR"),
+    ("fd", "the kernel's own option: use --fd N"),
+    ("rootmode", "the kernel's own option: leave it out"),
+    ("user_id", "the kernel's own option: run extol mount as that user"),
+    ("group_id", "the kernel's own option: run extol mount with that group"),
+    ("subdir", "mount the volume, and the directory with mount --bind"),
     ("context", "labels of SELinux are those on the volume"),
     ("fscontext", "labels of SELinux are those on the volume"),
     ("defcontext", "labels of SELinux are those on the volume"),
@@ -118,6 +147,12 @@ pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
         let line = format_args!("mount option \"{name}\" is for mount(8): use mount -t fuse.extol");
         return Some(Err(Failure::usage(line)));
     }
+    if name.starts_with("verity.") {
+        let line = format_args!(
+            "mount option \"{name}\" is not supported: use veritysetup, and mount its device"
+        );
+        return Some(Err(Failure::usage(line)));
+    }
     let (_, why) = REFUSED.iter().find(|(refused, _)| *refused == name)?;
     let line = format_args!("mount option \"{name}\" is not supported: {why}");
     Some(Err(Failure::usage(line)))
@@ -132,7 +167,7 @@ pub fn unknown(word: &OsStr) -> Failure {
         let wanted = if text.contains('=') { "bad value" } else { "it needs a value" };
         return Failure::usage(format_args!("bad mount option \"{shown}\": {wanted}"));
     }
-    match nearest(name) {
+    match nearest(name, known()) {
         Some(known) => Failure::usage(format_args!(
             "unknown mount option \"{shown}\": did you mean \"{known}\"?"
         )),
@@ -142,21 +177,11 @@ pub fn unknown(word: &OsStr) -> Failure {
     }
 }
 
-/// The known option that a name is nearly.
-fn nearest(name: &str) -> Option<&'static str> {
-    let lower = name.to_lowercase();
-    let distance = |known: &str| strsim::damerau_levenshtein(&lower, known.trim_end_matches('='));
-    let (known, distance) =
-        known().map(|known| (known, distance(known))).min_by_key(|(_, distance)| *distance)?;
-    let most = (name.chars().count() / 3).clamp(1, 3);
-    (distance <= most).then_some(known)
-}
-
 /// All names, the usual ones first; some that have a value end in `=`.
 fn known() -> impl Iterator<Item = &'static str> {
     let library = table().flat_map(|spec| spec.names.iter().copied());
     let flags = ["nosuid", "nodev", "noexec", "nosymfollow", "symfollow", "nodiratime"];
-    library.chain(MountConfig::WORDS).chain(flags).chain(OWN).chain(PASSED_OVER)
+    library.chain(MountConfig::WORDS).chain(flags).chain(OWN).chain(PASSED_OVER.iter().copied())
 }
 
 #[cfg(test)]
@@ -186,17 +211,18 @@ mod tests {
 
     #[test]
     fn no_option_is_in_two_lists() {
-        let mut names: Vec<_> = PASSED_OVER.into();
-        names.extend(REFUSED.map(|(name, _)| name));
+        let mut names = PASSED_OVER.to_vec();
+        names.extend(REFUSED.iter().map(|(name, _)| name));
         for name in &names {
             assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
             assert!(table().all(|spec| !spec.names.contains(name)), "{name}");
-            assert!(!MountConfig::default().accept(name), "{name}");
+            assert_eq!(MountConfig::default().accept(name), Ok(false), "{name}");
         }
         for (name, why) in REFUSED {
             let line = accept(name).unwrap().unwrap_err().line;
             assert!(line.contains(name) && line.contains(why), "{line}");
         }
+        assert!(accept("verity.hashdevice").unwrap().is_err());
         assert!(accept("X-mount.mkdir").unwrap().is_err() && accept("commit").is_none());
     }
 }

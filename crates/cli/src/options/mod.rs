@@ -14,8 +14,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
+use extol_vfs::{NumberError, number};
 
-use crate::volume::{self, VolumeOptions};
+use crate::volume::VolumeOptions;
 
 pub use foreign::{is_passed_over, unknown};
 
@@ -30,6 +31,11 @@ const LOOP: &str = "loop";
 /// For a volume that is not trusted: read-only, without set-id programs, devices and programs;
 /// checked first, and only in a sandbox.
 const UNTRUSTED: &str = "untrusted";
+
+/// Largest place in an image, in bytes.
+const MOST_OFFSET: u64 = i64::MAX as u64;
+/// Largest cache, in bytes: a tebibyte.
+const MOST_CACHE: u64 = 1 << 40;
 
 /// The option whose value is a path.
 const JOURNAL_PATH: &[u8] = b"journal_path=";
@@ -49,6 +55,8 @@ pub struct Split {
     pub loop_words: Vec<OsString>,
     /// Users that are let in have all rights.
     fakeroot: bool,
+    /// The volume is read-only because another option means that.
+    pub read_only_is_implied: bool,
     /// The words that were taken, each as a list of its own.
     pub words: Vec<OsString>,
 }
@@ -87,6 +95,7 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
         loop_part: None,
         loop_words: Vec::new(),
         fakeroot: false,
+        read_only_is_implied: false,
         words: Vec::new(),
     };
     for word in lists.iter().flat_map(words) {
@@ -101,9 +110,14 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
     if split.untrusted {
         // These hold against all other words, in any order.
         for word in ["ro", "nosuid", "nodev", "noexec"] {
-            split.config.accept(word);
+            split.accept(word)?;
         }
         split.volume.access.read_only = true;
+    }
+    // As fuse2fs has it. Linux refuses it without ro where the log is not empty.
+    if split.volume.access.norecovery && !split.volume.access.read_only {
+        split.accept("ro")?;
+        (split.volume.access.read_only, split.read_only_is_implied) = (true, true);
     }
     split.volume.check().map_err(Failure::usage)?;
     Ok(split)
@@ -128,7 +142,7 @@ impl Split {
         if self.take_loop(text)? {
             return Ok(Word::ForLoop);
         }
-        let kernel = self.config.accept(text);
+        let kernel = self.accept(text)?;
         let (name, value) = parts(text);
         let library = self.volume.set(name, value).map_err(Failure::usage)?;
         if kernel || library {
@@ -137,28 +151,37 @@ impl Split {
         foreign::accept(name).map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
     }
 
+    /// Takes a word of the kernel's side.
+    fn accept(&mut self, word: &str) -> Result<bool> {
+        self.config.accept(word).map_err(Failure::usage)
+    }
+
     /// Takes a word that stands for others, or is about the daemon.
     fn take_own(&mut self, text: &str) -> Result<bool> {
         let address = text.strip_prefix(METRICS).or_else(|| text.strip_prefix(FSTAB_METRICS));
         if let Some(address) = address {
             self.metrics = Some(address.to_owned());
         } else if let Some(size) = text.strip_prefix("cache_size=") {
-            let mib = bytes_of(size).map(|bytes| bytes.div_ceil(1 << 20));
-            let mib = mib.ok_or_else(|| bad(text, "give a size, such as 64m"))?.to_string();
-            self.volume.set("cache_mb", Some(&mib)).map_err(Failure::usage)?;
+            let bytes = number::size(size, 1, 0..=MOST_CACHE).map_err(|why| about(text, &why))?;
+            // 0 is the default, as for fuse2fs.
+            if bytes > 0 {
+                let shown = format!("{bytes}B");
+                let set = self.volume.set("cache_mb", Some(&shown));
+                set.map_err(|why| Failure::usage(why.replace("cache_mb", "cache_size")))?;
+            }
         } else {
             match text {
                 UNTRUSTED => self.untrusted = true,
                 // As fuse2fs has it: what the kernel's own mounts do.
                 "kernel" => {
                     for word in ["allow_other", "suid", "dev"] {
-                        self.config.accept(word);
+                        self.accept(word)?;
                     }
                 }
                 "fakeroot" => {
                     self.fakeroot = true;
                     self.config.default_permissions = false;
-                    self.config.accept("noallow_other");
+                    self.accept("noallow_other")?;
                 }
                 _ => return Ok(false),
             }
@@ -170,11 +193,14 @@ impl Split {
     fn take_loop(&mut self, text: &str) -> Result<bool> {
         let (name, value) = parts(text);
         let size = || {
-            let bytes = value.and_then(bytes_of);
-            bytes.ok_or_else(|| bad(text, "give a number of bytes, or a size such as 1m"))
+            let value = value.ok_or_else(|| bad(text, "give a number of bytes, or a size: 1m"))?;
+            number::size(value, 1, 0..=MOST_OFFSET).map_err(|why| about(text, &why))
         };
         match name {
-            LOOP if value.is_none() => drop(self.loop_part.get_or_insert_default()),
+            LOOP if value.is_some() => {
+                return Err(bad(text, "Extol finds a free loop device itself: use loop"));
+            }
+            LOOP => drop(self.loop_part.get_or_insert_default()),
             "offset" => self.loop_part.get_or_insert_default().offset = size()?,
             "sizelimit" => self.loop_part.get_or_insert_default().limit = Some(size()?),
             _ => return Ok(false),
@@ -210,14 +236,14 @@ fn bad(word: &str, wanted: &str) -> Failure {
     Failure::usage(format_args!("bad mount option \"{word}\": {wanted}"))
 }
 
+/// The failure for a word with a number that is none.
+fn about(word: &str, error: &NumberError) -> Failure {
+    Failure::usage(format_args!("mount option \"{}\": {error}", parts(word).0))
+}
+
 /// A word as text. `None`: it is none.
 pub fn text_of(word: &OsStr) -> Option<&str> {
     std::str::from_utf8(word.as_bytes()).ok()
-}
-
-/// A size; without a unit in bytes.
-fn bytes_of(text: &str) -> Option<u64> {
-    text.parse::<volume::Size>().ok()?.bytes(1).ok()
 }
 
 /// Name and value of a word.
@@ -254,6 +280,7 @@ pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
         }
     }
     options.check().map_err(Failure::usage)?;
+    options.access.read_only |= options.access.norecovery;
     Ok(options)
 }
 
@@ -333,6 +360,8 @@ mod tests {
                        no_default_opts,fuse2fs_debug,cache_size=32m";
         let split = super::split(&lists(fuse2fs), false).unwrap();
         assert_eq!(split.volume.cache.metadata_bytes, 32 << 20);
+        let usual = super::split(&lists("cache_size=0"), false).unwrap().volume.cache;
+        assert_eq!(usual.metadata_bytes, VolumeOptions::default().cache.metadata_bytes);
         let fakeroot = super::split(&lists("fakeroot"), false).unwrap().config;
         assert!(!fakeroot.default_permissions && !fakeroot.allow_other);
         assert!(super::split(&lists("fakeroot,allow_other"), false).is_err());
@@ -344,6 +373,45 @@ mod tests {
         for refused in ["lockfile=/x", "direct_io", "context=a", "X-mount.mkdir", "offset=x"] {
             assert_eq!(super::split(&lists(refused), false).unwrap_err().code, 1, "{refused}");
         }
+    }
+
+    #[test]
+    fn numbers_say_what_is_wrong() {
+        for (word, expected) in [
+            ("offset=-1", "must not be negative"),
+            ("offset=99999999999999999999", "2^64"),
+            ("offset=9E", "larger than 9223372036854775807"),
+            ("sizelimit=-5M", "must not be negative"),
+            ("cache_size=-5", "must not be negative"),
+            ("cache_size=2P", "larger than 1T"),
+            ("cache_size=1k", "less than 4M"),
+            ("max_threads=0", "less than 1"),
+            ("uid=-1", "must not be negative"),
+            ("inode_cache=-1", "must not be negative"),
+        ] {
+            let failure = split(&lists(word), false).unwrap_err();
+            let name = format!("\"{}\"", parts(word).0);
+            assert_eq!(failure.code, Failure::USAGE, "{word}");
+            assert!(failure.line.contains(expected), "{word}: {}", failure.line);
+            assert!(failure.line.contains(&name), "{word}: {}", failure.line);
+        }
+    }
+
+    #[test]
+    fn a_loop_device_is_not_chosen() {
+        let line = split(&lists("loop=/dev/loop3"), false).unwrap_err().line;
+        assert!(line.contains("loop=/dev/loop3") && line.contains("a free loop device"), "{line}");
+    }
+
+    #[test]
+    fn norecovery_means_read_only() {
+        for list in ["norecovery", "noload", "noload,rw", "rw,norecovery"] {
+            let split = split(&lists(list), false).unwrap();
+            assert!(split.config.read_only && split.volume.access.read_only, "{list}");
+            assert!(split.read_only_is_implied, "{list}");
+        }
+        assert!(!split(&lists("ro,norecovery"), false).unwrap().read_only_is_implied);
+        assert!(volume_only(&lists("noload")).unwrap().access.read_only);
     }
 
     #[test]

@@ -75,6 +75,7 @@ pub enum How {
 
 /// Unmounts each directory.
 pub fn run(args: &UmountArgs) -> Result<()> {
+    args.refused.check()?;
     let how = match (args.force, args.lazy) {
         (true, _) => How::Force,
         (_, true) => How::Lazy,

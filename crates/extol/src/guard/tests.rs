@@ -195,12 +195,9 @@ fn a_label_from_outside_survives_and_becomes_known() {
     // Long before the next check.
     rig.guarded.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
     let now = rig.on_device();
-    assert_eq!(
-        (now.label().as_str(), now.max_mnt_count, now.free_inodes_count),
-        ("outside", 12, 5)
-    );
+    assert_eq!((now.label(), now.max_mnt_count, now.free_inodes_count), (&b"outside"[..], 12, 5));
     assert!(rig.guard.take_outside_change(&mut sb));
-    assert_eq!((sb.label().as_str(), sb.free_inodes_count), ("outside", 5));
+    assert_eq!((sb.label(), sb.free_inodes_count), (&b"outside"[..], 5));
     assert!(!rig.guard.take_outside_change(&mut sb), "once");
     // A change on purpose wins, and a stale copy that comes later does not undo it.
     let stale = sb.clone();
@@ -208,9 +205,9 @@ fn a_label_from_outside_survives_and_becomes_known() {
     named.volume_name = *b"inside\0\0\0\0\0\0\0\0\0\0";
     rig.guard.note_change(&sb.encode(), &named.encode());
     rig.guarded.write_at(&named.encode(), SUPERBLOCK_OFFSET).unwrap();
-    assert_eq!(rig.on_device().label(), "inside");
+    assert_eq!(rig.on_device().label(), b"inside");
     rig.guarded.write_at(&stale.encode(), SUPERBLOCK_OFFSET).unwrap();
-    assert_eq!(rig.on_device().label(), "inside");
+    assert_eq!(rig.on_device().label(), b"inside");
     rig.next_write().unwrap();
 }
 

@@ -7,7 +7,7 @@
 //! chooses: below 3 MiB `floppy`, below 512 MiB `small`, from 4 TiB `big`, from 16 TiB `huge`.
 
 use super::features::{self, Features};
-use super::options::MkfsOptions;
+use super::options::{MkfsOptions, meant};
 use super::summary::Notes;
 use super::{Result, refuse};
 use extol_ondisk::{Compat, Incompat, orphan_file};
@@ -15,6 +15,21 @@ use extol_vfs::Size;
 
 /// Block sizes above this can be mounted by few machines.
 const PAGE: u32 = 4096;
+
+/// The usage types.
+const USAGES: [&str; 11] = [
+    "floppy",
+    "small",
+    "default",
+    "big",
+    "huge",
+    "news",
+    "largefile",
+    "largefile4",
+    "ext2",
+    "ext3",
+    "ext4",
+];
 
 /// What a usage type sets.
 #[derive(Clone, Copy)]
@@ -35,8 +50,9 @@ fn usage(name: &str) -> Result<Option<Usage>> {
         "largefile4" => (Some(PAGE), 4 << 20),
         _ => {
             return refuse(format!(
-                "unknown usage type '{name}': known are floppy, small, default, big, huge, news, \
-                 largefile, largefile4, ext2, ext3, ext4"
+                "unknown usage type '{name}'{}; known are {}",
+                meant(name, USAGES),
+                USAGES.join(", ")
             ));
         }
     };
@@ -108,6 +124,12 @@ impl Config {
         }
         features::check_combinations(&features, inode_size)?;
         notes.warnings.extend(warning_about_stripe(options));
+        if block_size > PAGE {
+            notes.warnings.push(format!(
+                "blocks of {block_size} bytes are larger than the pages of most machines \
+                 ({PAGE}): they cannot be mounted there, and Extol can only read them"
+            ));
+        }
         Ok(Self {
             features,
             revision,
@@ -122,6 +144,13 @@ impl Config {
             reserved_gdt,
             notes,
         })
+    }
+}
+
+impl Config {
+    /// What was asked for, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_size.into())
     }
 }
 
@@ -148,7 +177,7 @@ fn usages(options: &MkfsOptions, bytes: u64) -> Result<Vec<Usage>> {
 fn blocks(bytes: u64, block_size: u32, features: &mut Features) -> Result<u64> {
     let blocks = bytes / u64::from(block_size);
     if blocks == 0 {
-        return refuse(format!("the volume is too small: {bytes} bytes"));
+        return too_small(bytes, block_size);
     }
     if blocks > u64::from(u32::MAX) {
         if !features.incompat.contains(Incompat::BIT64) {
@@ -163,6 +192,14 @@ fn blocks(bytes: u64, block_size: u32, features: &mut Features) -> Result<u64> {
         return refuse(format!("{blocks} blocks are more than ext4 can address"));
     }
     Ok(blocks)
+}
+
+/// The line for a volume without room for what each volume has.
+pub(super) fn too_small<T>(bytes: u64, block_size: u32) -> Result<T> {
+    refuse(format!(
+        "{bytes} bytes are too few for a volume with blocks of {block_size} bytes: give a larger \
+         SIZE"
+    ))
 }
 
 fn log_groups_per_flex(options: &MkfsOptions, features: &Features) -> Result<u8> {
@@ -295,7 +332,7 @@ fn inodes(
         None => usages.last().map_or(16384, |u| u.bytes_per_inode).max(block_size),
     };
     let inodes = match options.inodes {
-        Some(0) => return refuse("bad number of inodes 0"),
+        Some(0) => return refuse("bad number of inodes 0: it is less than 1"),
         Some(n) if n > MAX => return refuse(format!("{n} inodes are too many: at most {MAX}")),
         Some(n) => n,
         None => match bytes / u64::from(ratio) {

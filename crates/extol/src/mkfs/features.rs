@@ -1,6 +1,6 @@
 //! The features of a new volume: defaults, the caller's lists, and what does not go together.
 
-use super::options::{FsType, MkfsOptions};
+use super::options::{FsType, MkfsOptions, meant};
 use super::summary::Notes;
 use super::{Result, refuse};
 use extol_ondisk::features::Feature;
@@ -28,7 +28,8 @@ impl Features {
                 None => (true, word.strip_prefix('+').unwrap_or(word)),
             };
             let Some(feature) = Feature::parse(&name.to_ascii_lowercase()) else {
-                return refuse(format!("unknown feature '{name}'"));
+                let known = Feature::names();
+                return refuse(format!("unknown feature '{name}'{}", meant(name, known)));
             };
             if on {
                 check_settable(feature, name)?;

@@ -48,8 +48,8 @@ impl FileMap {
     }
 }
 
-fn full() -> MkfsError {
-    MkfsError::Refused("the volume is too small for its own files".into())
+pub(super) fn full() -> MkfsError {
+    MkfsError::Refused("the volume is too small for its own files: give a larger SIZE".into())
 }
 
 /// Takes `len` blocks from `goal` on as they come and maps them by extents.

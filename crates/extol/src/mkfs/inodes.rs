@@ -150,7 +150,7 @@ impl Builder<'_> {
         };
         let per_block = geo.block_len() / 4;
         let goal = 3 + geo.reserved_gdt + geo.desc_blocks() + geo.inode_table_blocks;
-        let root = self.space.take_one(u64::from(goal)).ok_or_else(wide)?;
+        let root = self.space.take_one(u64::from(goal)).ok_or_else(super::filemap::full)?;
         let mut root_bytes = vec![0; geo.block_len()];
         let mut count = 1;
         for i in 0..geo.reserved_gdt {

@@ -71,10 +71,7 @@ pub(super) fn lay_out(sb: &mut Superblock, config: &Config) -> Result<Geometry> 
 }
 
 fn too_small<T>(config: &Config) -> Result<T> {
-    refuse(format!(
-        "{} blocks of {} bytes are too few to hold a file system",
-        config.blocks, config.block_size
-    ))
+    super::config::too_small(config.bytes(), config.block_size)
 }
 
 /// The share of blocks that only the super-user may take.

@@ -36,7 +36,7 @@ pub use summary::{Notes, Summary};
 use config::Config;
 use extol_block::{BlockDevice, DeviceError};
 use extol_ondisk::Incompat;
-use extol_vfs::plain;
+use extol_vfs::{bytes_text, plain};
 use plan::Plan;
 
 /// Why a volume could not be made.
@@ -140,7 +140,7 @@ pub fn existing_contents(device: &dyn BlockDevice) -> Option<String> {
         return Some("an ext4 journal".into());
     }
     let kind = summary::kind(&sb);
-    let label = sb.label();
+    let label = bytes_text(sb.label());
     Some(if label.is_empty() {
         format!("an {kind} file system")
     } else {

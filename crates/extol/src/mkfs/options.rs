@@ -5,8 +5,9 @@
 
 use super::{MkfsError, Result, refuse};
 use extol_block::SharedDevice;
-use extol_vfs::Size;
+use extol_vfs::{NumberError, Size, bytes_text, nearest, number};
 use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -30,7 +31,10 @@ impl FsType {
             "ext3" => Ok(Self::Ext3),
             "ext4" => Ok(Self::Ext4),
             _ => {
-                refuse(format!("unknown file system type '{name}': it must be ext2, ext3 or ext4"))
+                let meant = meant(name, ["ext2", "ext3", "ext4"]);
+                refuse(format!(
+                    "unknown file system type '{name}'{meant}; it must be ext2, ext3 or ext4"
+                ))
             }
         }
     }
@@ -186,6 +190,9 @@ pub struct ExtendedOptions {
     pub no_copy_xattrs: bool,
 }
 
+/// Longest `mmp_update_interval=` in seconds, as in Linux.
+const MOST_MMP_INTERVAL: u16 = 300;
+
 /// Extended options of mke2fs that are refused, and why.
 const REFUSED: &[(&str, &str)] = &[
     ("encoding", "it needs the feature casefold, which Extol cannot make: use mke2fs"),
@@ -196,23 +203,65 @@ const REFUSED: &[(&str, &str)] = &[
     ("root_selinux", "set the label on a mount: setfattr -n security.selinux"),
 ];
 
-fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
+/// Extended options that are taken; some that have a value end in `=`.
+const EXTENDED: [&str; 20] = [
+    "lazy_itable_init=",
+    "lazy_journal_init=",
+    "discard",
+    "nodiscard",
+    "assume_storage_prezeroed=",
+    "stride=",
+    "stripe_width=",
+    "stripe-width=",
+    "resize=",
+    "desc_size=",
+    "desc-size=",
+    "packed_meta_blocks=",
+    "root_owner=",
+    "root_perms=",
+    "num_backup_sb=",
+    "hash_seed=",
+    "orphan_file_size=",
+    "mmp_update_interval=",
+    "revision=",
+    "test_fs",
+];
+/// The same of `-J`.
+const JOURNAL: [&str; 4] = ["size=", "fast_commit_size=", "location=", "device="];
+
+/// The end of a line about an unknown word: the known one that is near it, if there is one.
+pub(super) fn meant<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
+    let near = nearest(word, known);
+    near.map(|near| format!(": did you mean \"{near}\"?")).unwrap_or_default()
+}
+
+/// A mistake in the value of an option.
+fn about(name: &str, error: &NumberError) -> MkfsError {
+    MkfsError::Refused(format!("option {name}: {error}"))
+}
+
+fn count<T: Copy + Into<u64> + TryFrom<u64>>(
+    name: &str,
+    value: Option<&str>,
+    bounds: RangeInclusive<T>,
+) -> Result<T> {
     let value = value
         .ok_or_else(|| MkfsError::Refused(format!("option {name} needs a number: {name}=N")))?;
-    value.parse().or_else(|_| refuse(format!("bad number '{value}' for option {name}")))
+    number::count(value, bounds).map_err(|error| about(name, &error))
 }
 
 /// `name` alone means yes.
 fn switch(name: &str, value: Option<&str>) -> Result<bool> {
     match value {
         None => Ok(true),
-        Some(_) => number::<u32>(name, value).map(|n| n != 0),
+        Some(_) => count(name, value, 0..=u32::MAX).map(|n| n != 0),
     }
 }
 
 impl MkfsOptions {
     /// Takes a text of `-E`.
     pub fn set_extended(&mut self, text: &str) -> Result<()> {
+        let revision = &mut self.revision;
         let e = &mut self.extended;
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (name, value) = match part.split_once('=') {
@@ -230,14 +279,18 @@ impl MkfsOptions {
                 "discard" => e.discard = Some(true),
                 "nodiscard" => e.discard = Some(false),
                 "assume_storage_prezeroed" => e.prezeroed = switch(name, value)?,
-                "stride" => e.stride = number(name, value)?,
-                "stripe_width" | "stripe-width" => e.stripe_width = number(name, value)?,
+                "stride" => e.stride = count(name, value, 0..=u16::MAX)?,
+                "stripe_width" | "stripe-width" => {
+                    e.stripe_width = count(name, value, 0..=u32::MAX)?;
+                }
                 "resize" => e.resize = Some(size(name, text()?)?),
-                "desc_size" | "desc-size" => e.desc_size = Some(number(name, value)?),
+                "desc_size" | "desc-size" => {
+                    e.desc_size = Some(count(name, value, 0..=u16::MAX)?);
+                }
                 "packed_meta_blocks" => e.packed_meta_blocks = switch(name, value)?,
                 "root_owner" => e.root_owner = owner(value)?,
                 "root_perms" => e.root_perms = Some(permissions(text()?)?),
-                "num_backup_sb" => e.backup_superblocks = Some(number(name, value)?),
+                "num_backup_sb" => e.backup_superblocks = Some(count(name, value, 0..=2)?),
                 "hash_seed" => {
                     let seed = text()?;
                     e.hash_seed = Some(parse_uuid(seed).ok_or_else(|| {
@@ -245,7 +298,10 @@ impl MkfsOptions {
                     })?);
                 }
                 "orphan_file_size" => e.orphan_file_size = Some(size(name, text()?)?),
-                "mmp_update_interval" => e.mmp_update_interval = number(name, value)?,
+                "mmp_update_interval" => {
+                    e.mmp_update_interval = count(name, value, 0..=MOST_MMP_INTERVAL)?;
+                }
+                "revision" => *revision = Some(count(name, value, 0..=1)?),
                 "test_fs" => e.test_fs = true,
                 "no_copy_xattrs" => e.no_copy_xattrs = true,
                 _ => {
@@ -253,7 +309,10 @@ impl MkfsOptions {
                         Some((_, why)) => {
                             refuse(format!("extended option '{name}' is not supported: {why}"))
                         }
-                        None => refuse(format!("unknown extended option '{name}'")),
+                        None => refuse(format!(
+                            "unknown extended option '{name}'{}",
+                            meant(name, EXTENDED.into_iter().chain(["no_copy_xattrs"]))
+                        )),
                     };
                 }
             }
@@ -271,7 +330,7 @@ impl MkfsOptions {
                 journal.device_path = Some(OsStr::from_bytes(path).into());
                 continue;
             }
-            let part = String::from_utf8_lossy(part);
+            let part = bytes_text(part);
             match part.split_once('=') {
                 Some(("size", n)) => {
                     journal.size_mib = Some(whole("size", n, 1 << 20, "mebibytes")?);
@@ -282,9 +341,14 @@ impl MkfsOptions {
                 }
                 Some(("location", at)) => journal.location = Some(size("location", at)?),
                 _ => {
+                    let name = part.split('=').next().unwrap_or_default();
+                    if JOURNAL.iter().any(|known| known.trim_end_matches('=') == name) {
+                        return refuse(format!("option {name} needs a value: {name}=…"));
+                    }
                     return refuse(format!(
-                        "unknown journal option '{part}': known are size=MIB, \
-                         fast_commit_size=KIB, location=BLOCK, device=PATH"
+                        "unknown journal option '{part}'{}; known are size=MIB, \
+                         fast_commit_size=KIB, location=BLOCK, device=PATH",
+                        meant(name, JOURNAL)
                     ));
                 }
             }
@@ -294,13 +358,13 @@ impl MkfsOptions {
 }
 
 fn size(name: &str, text: &str) -> Result<Size> {
-    text.parse().or_else(|error| refuse(format!("option {name}: {error}")))
+    text.parse().map_err(|error| about(name, &error))
 }
 
-/// A size in whole units.
+/// A size in whole units, at least one.
 fn whole(name: &str, text: &str, unit: u64, units: &str) -> Result<u32> {
-    let bytes = size(name, text)?.bytes(unit);
-    let bytes = bytes.or_else(|error| refuse(format!("option {name}: {error}")))?;
+    let bounds = unit..=unit.saturating_mul(u32::MAX.into());
+    let bytes = number::size(text, unit, bounds).map_err(|error| about(name, &error))?;
     match u32::try_from(bytes / unit) {
         Ok(count) if bytes % unit == 0 => Ok(count),
         _ => refuse(format!("bad {name} \"{text}\": it must be a number of whole {units}")),
@@ -308,13 +372,8 @@ fn whole(name: &str, text: &str, unit: u64, units: &str) -> Result<u32> {
 }
 
 fn permissions(text: &str) -> Result<u16> {
-    let octal = text.bytes().all(|b| b.is_ascii_digit());
-    let mode = u16::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o7777);
-    mode.ok_or_else(|| {
-        MkfsError::Refused(format!(
-            "bad root_perms '{text}': it must be an octal mode such as 0750"
-        ))
-    })
+    let mode = number::octal(text, 0o7777).map_err(|error| about("root_perms", &error))?;
+    Ok(mode as u16)
 }
 
 fn owner(value: Option<&str>) -> Result<(u32, u32)> {
@@ -326,8 +385,11 @@ fn owner(value: Option<&str>) -> Result<(u32, u32)> {
             Err(_) => refuse("cannot read the ids of this process: use root_owner=UID:GID"),
         };
     };
-    let ids = value.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
-    ids.ok_or_else(|| MkfsError::Refused(format!("bad root_owner '{value}': it must be UID:GID")))
+    let Some((user, group)) = value.split_once(':') else {
+        return refuse(format!("bad root_owner '{value}': it must be UID:GID"));
+    };
+    let id = |text| number::count(text, 0..=u32::MAX).map_err(|error| about("root_owner", &error));
+    Ok((id(user)?, id(group)?))
 }
 
 /// Reads the usual form of a UUID.
@@ -396,6 +458,61 @@ mod tests {
         assert_eq!((uuid[8] >> 6, uuid[10] & 1), (2, 1));
     }
 
+    /// A mistake names the word that was perhaps meant.
+    #[test]
+    fn the_nearest_word_is_named() {
+        let mut o = MkfsOptions::default();
+        for (text, meant) in [
+            ("strid=4", "stride="),
+            ("nodiscrad", "nodiscard"),
+            ("lazy_itable_ini=0", "lazy_itable_init="),
+            ("no_copy_xatrs", "no_copy_xattrs"),
+        ] {
+            let line = o.set_extended(text).expect_err(text).to_string();
+            assert!(line.ends_with(&format!("did you mean \"{meant}\"?")), "{line}");
+        }
+        assert!(!o.set_extended("frobnicate").expect_err("no word").to_string().contains("mean"));
+        let line = o.set_journal("siz=4").expect_err("no word").to_string();
+        assert!(line.contains("did you mean \"size=\"?"), "{line}");
+        assert!(FsType::parse("xt4").expect_err("no type").to_string().contains("\"ext4\""));
+        // The list of names is the one that is taken.
+        for name in EXTENDED {
+            let bare = name.trim_end_matches('=');
+            let taken = ["", "=0", "=1", "=1:1", "=00112233-4455-6677-8899-aabbccddeeff"]
+                .iter()
+                .any(|value| o.set_extended(&format!("{bare}{value}")).is_ok());
+            assert!(taken, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_say_what_is_wrong() {
+        let mut o = MkfsOptions::default();
+        for (text, words) in [
+            ("stride=-1", "must not be negative"),
+            ("stride=70000", "larger than 65535"),
+            ("stripe_width=99999999999999999999", "larger than 4294967295"),
+            ("num_backup_sb=3", "larger than 2"),
+            ("root_perms=-7", "must not be negative"),
+            ("root_perms=77777", "larger than 7777"),
+            ("root_owner=4294967296:0", "larger than 4294967295"),
+            ("resize=99999999999T", "2^64"),
+        ] {
+            let line = o.set_extended(text).expect_err(text).to_string();
+            assert!(line.contains(words), "{text}: {line}");
+        }
+        for (text, words) in [
+            ("size=0", "\"0\": it is less than 1M"),
+            ("size=-1", "must not be negative"),
+            ("fast_commit_size=9999P", "larger than"),
+        ] {
+            let line = o.set_journal(text).expect_err(text).to_string();
+            assert!(line.contains(words), "{text}: {line}");
+        }
+        o.set_extended("revision=1").expect("revision");
+        assert_eq!(o.revision, Some(1));
+    }
+
     #[test]
     fn option_texts() {
         let mut o = MkfsOptions::default();
@@ -433,6 +550,11 @@ mod tests {
             "resize=",
             "resize=-5M",
             "orphan_file_size=x",
+            "revision=2",
+            "revision",
+            "num_backup_sb=3",
+            "mmp_update_interval=301",
+            "root_owner=-1:0",
         ] {
             let error = o.set_extended(bad).expect_err(bad).to_string();
             assert!(

@@ -21,7 +21,7 @@ use extol_ondisk::{
     Compat, Geometry, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeNr, RoCompat,
     Superblock, Time, mmp,
 };
-use extol_vfs::Size;
+use extol_vfs::{Size, bytes_text};
 use std::os::unix::ffi::OsStrExt as _;
 
 /// An internal journal.
@@ -115,7 +115,7 @@ pub(super) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     ] {
         let Some(text) = text else { continue };
         if !fill(field, text.as_bytes()) {
-            let kept = String::from_utf8_lossy(field);
+            let kept = bytes_text(field);
             config.notes.warnings.push(format!(
                 "the {what} is longer than {} bytes and was cut to '{}'",
                 field.len(),

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use crate::superblock::uuid_text;
 use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
-use extol_vfs::plain;
+use extol_vfs::{bytes_text, plain};
 use std::fmt;
 
 /// What the caller may want to know about a new volume.
@@ -85,7 +85,7 @@ impl Summary {
             journal_blocks: 0,
             backup_superblocks: Vec::new(),
             uuid: sb.uuid,
-            label: sb.label(),
+            label: bytes_text(sb.label()),
             features: features(sb),
             is_journal: true,
             notes,

@@ -61,16 +61,36 @@ fn sizes_take_units() {
     let o = MountOptions::parse(list).unwrap();
     assert_eq!((o.cache.metadata_bytes, o.data.dirty_bytes), (1 << 30, 1 << 20));
     assert_eq!((o.cache.data, o.data.readahead), (Some(64 << 20), 4 << 20));
-    let plain = MountOptions::parse("cache_mb=1,dirty_mb=0,readahead_kb=7").unwrap();
+    let plain = MountOptions::parse("cache_mb=4,dirty_mb=1,readahead_kb=7").unwrap();
     assert_eq!((plain.cache.metadata_bytes, plain.data.dirty_bytes), (4 << 20, 1 << 20));
+    assert_eq!(MountOptions::parse("inode_cache=10k").unwrap().cache.inodes, 10_240);
     assert_eq!(plain.data.readahead, 7 << 10);
     for (bad, words) in [
         ("cache_mb", "needs a value"),
         ("cache_mb=", "empty"),
         ("dirty_mb=-1", "negative"),
         ("dirty_mb=lots", "a number"),
-        ("data_cache_mb=2P", "at most 1048576M"),
-        ("readahead_kb=1G", "at most 32M"),
+        ("data_cache_mb=2P", "larger than 1T"),
+        ("readahead_kb=1G", "larger than 32M"),
+        ("cache_mb=0", "less than 4M"),
+        ("cache_mb=3", "less than 4M"),
+        ("dirty_mb=0", "less than 1M"),
+        ("dirty_mb=1K", "less than 1M"),
+        ("inode_cache=0", "less than 64"),
+        ("inode_cache=-5", "negative"),
+        ("inode_cache=1G", "larger than 268435456"),
+        ("commit=-1", "negative"),
+        ("commit=99999999999999999999", "larger than 21474836"),
+        ("commit=5s", "whole number"),
+        ("resuid=-1", "negative"),
+        ("resuid=4294967296", "larger than 4294967295"),
+        ("sb=-1", "negative"),
+        ("sb=18446744073709551615", "larger than"),
+        ("barrier=-1", "negative"),
+        ("journal_ioprio=8", "larger than 7"),
+        ("async_checkpoint=-1", "negative"),
+        ("init_itable=-1", "negative"),
+        ("max_batch_time=99999999999", "larger than 4294967295"),
         ("readahead_kb=99999999999999999999", "too large"),
     ] {
         let line = MountOptions::parse(bad).unwrap_err();
@@ -120,7 +140,7 @@ fn one_clear_line_for_mistakes() {
     assert_eq!(MountOptions::parse("dta=x").unwrap_err(), "unknown mount option \"dta=x\"");
     assert_eq!(
         MountOptions::parse("data=x").unwrap_err(),
-        "bad value \"x\" for mount option \"data\""
+        "bad value \"x\" for mount option \"data\": use journal, ordered or writeback"
     );
     assert_eq!(MountOptions::parse("commit").unwrap_err(), "mount option \"commit\" needs a value");
     assert!(MountOptions::parse("commit=-1").is_err());

@@ -1,6 +1,8 @@
 //! One option as it is given: a name, and perhaps a value.
 
-use extol_vfs::Size;
+use std::ops::RangeInclusive;
+
+use extol_vfs::{NumberError, number};
 
 /// An option of a list.
 #[derive(Clone, Copy, Debug)]
@@ -42,35 +44,39 @@ impl<'a> Word<'a> {
         Ok(())
     }
 
-    /// The value as a number.
-    pub fn number(&self) -> Result<u64, String> {
-        self.value.and_then(|v| v.parse::<u64>().ok()).ok_or_else(|| self.bad())
+    /// The value, which must be given.
+    fn given(&self) -> Result<&'a str, String> {
+        self.value.ok_or_else(|| self.bad())
     }
 
-    /// The value as a number of at most `max`.
-    pub fn up_to(&self, max: u64) -> Result<u64, String> {
-        self.number().and_then(|n| if n <= max { Ok(n) } else { Err(self.bad()) })
+    /// One line about a number that is none.
+    fn about(&self, error: NumberError) -> String {
+        format!("mount option \"{}\": {error}", self.name)
     }
 
-    /// The value as a number of 32 bits.
-    pub fn u32(&self) -> Result<u32, String> {
-        self.number().and_then(|n| u32::try_from(n).map_err(|_| self.bad()))
+    /// The value as a count within bounds.
+    pub fn count<T: Copy + Into<u64> + TryFrom<u64>>(
+        &self,
+        bounds: RangeInclusive<T>,
+    ) -> Result<T, String> {
+        number::count(self.given()?, bounds).map_err(|error| self.about(error))
     }
 
-    /// The value as a size in bytes, of at most `max`; a number without a unit counts `unit`s.
-    pub fn size(&self, unit: u64, max: u64) -> Result<u64, String> {
-        let size = self.value.ok_or_else(|| self.bad())?.parse::<Size>();
-        match size.and_then(|size| size.bytes(unit)) {
-            Ok(bytes) if bytes <= max => Ok(bytes),
-            Ok(_) => Err(self.bad_use(&format!("at most {}M", max >> 20))),
-            Err(error) => Err(format!("mount option \"{}\": {error}", self.name)),
-        }
+    /// The value as a size in bytes, within bounds; a number without a unit counts `unit`s.
+    pub fn size(&self, unit: u64, bounds: RangeInclusive<u64>) -> Result<u64, String> {
+        number::size(self.given()?, unit, bounds).map_err(|error| self.about(error))
     }
 
     /// The value as one of several names.
     pub fn choose<T: Copy>(&self, names: &[(&str, T)]) -> Result<T, String> {
         let known = names.iter().find(|(name, _)| Some(*name) == self.value);
-        known.map(|(_, what)| *what).ok_or_else(|| self.bad())
+        known.map(|(_, what)| *what).ok_or_else(|| {
+            let all: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+            match &all[..] {
+                [most @ .., last] => self.bad_use(&format!("{} or {last}", most.join(", "))),
+                [] => self.bad(),
+            }
+        })
     }
 }
 

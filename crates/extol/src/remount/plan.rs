@@ -183,6 +183,7 @@ mod tests {
             let known = [
                 None,
                 Some("1"),
+                Some("64"),
                 Some("ordered"),
                 Some("panic"),
                 Some("merge"),
@@ -213,11 +214,11 @@ mod tests {
                  recovered)",
             ),
             ("frob=1", "unknown mount option \"frob=1\""),
-            ("commit=x", "bad value \"x\" for mount option \"commit\""),
+            ("commit=x", "mount option \"commit\": bad number \"x\": it must be a whole number"),
             (
                 "async_checkpoint=100",
-                "bad value \"100\" for mount option \"async_checkpoint\": use a percentage from 1 \
-                 to 99, or 0 for off",
+                "mount option \"async_checkpoint\": bad number \"100\": it is larger than 99; use \
+                 a percentage from 1 to 99, or 0 for off",
             ),
             ("commit=9,data=writeback", "Cannot change data mode on remount"),
         ];

@@ -168,6 +168,12 @@ impl JournalSuperblock {
         Ok(sb)
     }
 
+    /// The checksum that was read (v2 and v3).
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        be32(&self.raw[..], CHECKSUM_AT)
+    }
+
     /// The bytes to write, with the checksum brought up to date.
     #[must_use]
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {

@@ -97,10 +97,9 @@ impl Superblock {
         }
     }
 
-    /// Label as text, up to its NUL.
+    /// Label, up to its NUL. It need not be text.
     #[must_use]
-    pub fn label(&self) -> String {
-        let end = self.volume_name.iter().position(|&b| b == 0).unwrap_or(self.volume_name.len());
-        String::from_utf8_lossy(&self.volume_name[..end]).into_owned()
+    pub fn label(&self) -> &[u8] {
+        self.volume_name.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 }

@@ -59,7 +59,7 @@ fn silly_options_get_one_clear_line() {
         ("-E quotatype=usrquota", "quota"),
         ("-E desc_size=65", "descriptor size"),
         ("-E desc_size=64 -O ^64bit", "64bit"),
-        ("-O sparse_super2 -E num_backup_sb=3", "copies"),
+        ("-O sparse_super2 -E num_backup_sb=3", "larger than 2"),
         ("-O mmp -E mmp_update_interval=1000", "mmp_update_interval"),
         ("-E orphan_file_size=4M", "orphan file"),
     ];

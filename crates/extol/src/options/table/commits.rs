@@ -16,7 +16,10 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "0",
         reason: "an fsync waits at least so long for others to share its commit",
         remount: Remount::Live,
-        set: |o, w| w.u32().map(|us| o.journal.batching.min = Duration::from_micros(us.into())),
+        set: |o, w| {
+            w.count(0..=u32::MAX)
+                .map(|us| o.journal.batching.min = Duration::from_micros(us.into()))
+        },
         show: |o| format!("min_batch_time={}", o.journal.batching.min.as_micros()),
     },
     OptionSpec {
@@ -25,7 +28,10 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "15000",
         reason: "an fsync waits at most so long for others; 0: never",
         remount: Remount::Live,
-        set: |o, w| w.u32().map(|us| o.journal.batching.max = Duration::from_micros(us.into())),
+        set: |o, w| {
+            w.count(0..=u32::MAX)
+                .map(|us| o.journal.batching.max = Duration::from_micros(us.into()))
+        },
         show: |o| format!("max_batch_time={}", o.journal.batching.max.as_micros()),
     },
     OptionSpec {
@@ -62,8 +68,9 @@ pub(super) const ROWS: &[OptionSpec] = &[
                 None => Some(FreeThreshold::default()),
                 Some("0") => None,
                 Some(_) => {
-                    let percent = w.number().ok().and_then(FreeThreshold::new);
-                    Some(percent.ok_or_else(|| w.bad_use(hint))?)
+                    let percent = w.count::<u64>(0..=99);
+                    let percent = percent.map_err(|why| format!("{why}; use {hint}"))?;
+                    FreeThreshold::new(percent)
                 }
             };
             Ok(())

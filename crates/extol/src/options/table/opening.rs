@@ -9,6 +9,8 @@ use crate::options::word::{flag, name_of, only, with};
 
 /// Longest `commit=` in seconds, as in Linux.
 const MOST_COMMIT: u64 = 21_474_836;
+/// Largest `sb=`: the start of a block of which the byte offset has 63 bits.
+const MOST_SUPERBLOCK: u64 = i64::MAX as u64 >> 10;
 const DATA: &[(&str, DataMode)] = &[
     ("journal", DataMode::Journal),
     ("ordered", DataMode::Ordered),
@@ -105,7 +107,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "1",
         reason: "open a volume whose first superblock is damaged",
         remount: Remount::Fixed,
-        set: |o, w| w.number().map(|value| o.access.superblock = Some(value)),
+        set: |o, w| w.count(0..=MOST_SUPERBLOCK).map(|value| o.access.superblock = Some(value)),
         show: |o| with("sb", o.access.superblock),
     },
     OptionSpec {
@@ -136,7 +138,8 @@ pub(super) const ROWS: &[OptionSpec] = &[
         reason: "nobarrier: no flushes, for a device that cannot lose its cache",
         remount: Remount::Live,
         set: |o, w| {
-            let on = w.is("barrier") && w.value.map_or(Ok(true), |_| w.number().map(|n| n != 0))?;
+            let on = w.is("barrier")
+                && w.value.map_or(Ok(true), |_| w.count(0..=u32::MAX).map(|n| n != 0))?;
             o.journal.barrier = Some(on);
             Ok(())
         },
@@ -149,7 +152,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         reason: "how much work a power cut may take from programs that do not fsync",
         remount: Remount::Live,
         set: |o, w| {
-            o.journal.commit = match w.up_to(MOST_COMMIT)? {
+            o.journal.commit = match w.count(0..=MOST_COMMIT)? {
                 0 => DEFAULT_COMMIT,
                 n => Duration::from_secs(n),
             };

@@ -11,10 +11,10 @@ const MIB: usize = 1 << 20;
 /// Most bytes that a bound may have: a tebibyte.
 const MOST: u64 = 1 << 40;
 
-/// A number of MiB, or a size with a unit, in whole MiB.
+/// A number of MiB, or a size with a unit, in whole MiB: at least so many.
 fn mebibytes(w: Word<'_>, least: usize) -> Result<usize, String> {
-    let bytes = w.size(MIB as u64, MOST)? as usize;
-    Ok((bytes / MIB).max(least) * MIB)
+    let bytes = w.size(MIB as u64, (least * MIB) as u64..=MOST)? as usize;
+    Ok(bytes / MIB * MIB)
 }
 
 pub(super) const ROWS: &[OptionSpec] = &[
@@ -28,10 +28,8 @@ pub(super) const ROWS: &[OptionSpec] = &[
             o.background.init_itable = match w.value {
                 _ if w.name.starts_with("no") => None,
                 None => Some(INIT_ITABLE),
-                Some(_) => Some(w.u32().map_err(|_| {
-                    let name = w.name;
-                    let hint = format!("a number, such as {name}={INIT_ITABLE}; 0 means no pauses");
-                    w.bad_use(&hint)
+                Some(_) => Some(w.count(0..=u32::MAX).map_err(|why| {
+                    format!("{why}; use such as {}={INIT_ITABLE}; 0 means no pauses", w.name)
                 })?),
             };
             Ok(())
@@ -92,8 +90,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         reason: "I/O priority of the threads that commit and checkpoint",
         remount: Remount::Live,
         set: |o, w| {
-            let level = w.number().ok().and_then(|n| u8::try_from(n).ok());
-            let priority = level.and_then(IoPriority::best_effort);
+            let priority = IoPriority::best_effort(w.count(0..=7)?);
             o.journal.ioprio = priority.ok_or_else(|| w.bad_use("a level from 0 to 7"))?;
             Ok(())
         },
@@ -127,7 +124,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         reason: "most that the library reads ahead of a program; 0: off, for a fast device",
         remount: Remount::Live,
         set: |o, w| {
-            o.data.readahead = (w.size(1 << 10, 32 << 20)? >> 10 << 10) as usize;
+            o.data.readahead = (w.size(1 << 10, 0..=32 << 20)? >> 10 << 10) as usize;
             Ok(())
         },
         show: |o| format!("readahead_kb={}", o.data.readahead >> 10),
@@ -148,7 +145,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         reason: "inodes kept decoded, at about 1 KiB each: those that programs use again",
         remount: Remount::Fixed,
         set: |o, w| {
-            o.cache.inodes = w.up_to(1 << 28)?.max(64) as usize;
+            o.cache.inodes = w.count::<u64>(64..=1 << 28)? as usize;
             Ok(())
         },
         show: |o| format!("inode_cache={}", o.cache.inodes),

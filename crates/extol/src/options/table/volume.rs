@@ -75,7 +75,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says",
         reason: "a user beside root that may use the reserved blocks",
         remount: Remount::Live,
-        set: |o, w| w.u32().map(|value| o.space.resuid = Some(value)),
+        set: |o, w| w.count(0..=u32::MAX).map(|value| o.space.resuid = Some(value)),
         show: |o| with("resuid", o.space.resuid),
     },
     OptionSpec {
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
         default: "what the superblock says",
         reason: "a group that may use the reserved blocks",
         remount: Remount::Live,
-        set: |o, w| w.u32().map(|value| o.space.resgid = Some(value)),
+        set: |o, w| w.count(0..=u32::MAX).map(|value| o.space.resgid = Some(value)),
         show: |o| with("resgid", o.space.resgid),
     },
     OptionSpec {
