@@ -462,10 +462,10 @@ fn mistakes() {
             ("", "empty"),
             ("1.5G", "whole"),
             ("9999P", "too large"),
-            ("2P", "at most"),
+            ("2P", "larger than"),
         ] {
             // (A value that is too large for a number of bytes, or for the option.)
-            let word = if word == "too large" { "at most" } else { word };
+            let word = if word == "too large" { "larger than" } else { word };
             mount(&format!("{option}={value}"), &[option, word]);
         }
     }
@@ -486,7 +486,7 @@ fn mistakes() {
         (&["mkfs", "-b", "3000", new, "8M"], &["3000"]),
         (&["mkfs", new, "10K"], &["new.img", "small"]),
         (&["mkfs", new], &["new.img", "size"]),
-        (&["mkfs", path], &["a.img", "-F"]),
+        (&["rm", path, "/"], &["/: cannot be removed"]),
     ] {
         refused(args, 1, words);
     }
@@ -495,7 +495,7 @@ fn mistakes() {
         (&["cat", path, "none"], &["none", "no such file"]),
         (&["cat", path, "/"], &["/: is a directory"]),
         (&["rm", path, "none"], &["none", "no such file"]),
-        (&["rm", path, "/"], &["/: "]),
+        (&["mkfs", path], &["a.img", "-F"]),
         (&["mkdir", path, "/"], &["/: file exists"]),
         (&["mkdir", path, "x/y"], &["x/y", "no such file"]),
         (&["cp", path, "none", "."], &["none", "no such file"]),
