@@ -357,7 +357,7 @@ fn served_stats(outside: &Outside) -> Option<MediumStats> {
 
 /// Makes the volume on a device that other programs see, which [`Stale`](super::stale) cannot lie
 /// over: old bytes go into the inode tables that are left to be zeroed.
-fn make_outside(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
+pub(super) fn make_outside(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
     make(device, spec)?;
     if spec.stale && spec.lazy {
         age_inode_tables(device).map_err(|e| BenchError(format!("old inode tables: {e}")))?;
@@ -395,6 +395,8 @@ pub(super) fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
     options.journal.size_mib = spec.journal_mib;
     options.extended.lazy_itable_init = Some(spec.lazy);
     options.extended.lazy_journal_init = spec.lazy;
+    // A discarded file reads as zeros: mkfs would leave nothing to zero.
+    options.extended.discard = spec.stale.then_some(false);
     mkfs(&**device, &options, &mut |_| {}).map(drop).map_err(|e| BenchError(format!("mkfs: {e}")))
 }
 

@@ -68,6 +68,21 @@ fn the_library_on_memory_and_on_an_image() {
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
+/// A file that can discard reads as zeros then, and mkfs notes that nothing is left to zero.
+#[test]
+fn a_used_image_has_inode_tables_to_zero() {
+    let scratch = tempfile::tempdir().unwrap();
+    let spec = VolumeSpec { stale: true, lazy: true, ..VolumeSpec::default() };
+    let how = extol_block::OpenOptions::read_write().create_size(spec.size);
+    let device = medium::open(&scratch.path().join("image"), &how).unwrap();
+    session::make_outside(&device, &spec).unwrap();
+    let options = extol::MountOptions::parse("noinit_itable").unwrap();
+    let fs = extol::Ext4::open(device, &options).unwrap();
+    let lazy = fs.stats().lazy_init;
+    assert_eq!((lazy.groups_total, lazy.groups_done), (8, 0));
+    fs.unmount().unwrap();
+}
+
 #[test]
 fn a_directory_is_left_as_it_was() {
     let scratch = tempfile::tempdir().unwrap();

@@ -21,28 +21,27 @@ pub(super) fn draw(chart: &Chart, axis: &Axis, picture: &mut Picture, top: f64) 
     for (place, name) in chart.places.iter().enumerate() {
         picture.text(EDGE, y + TEXT, TEXT, Anchor::Start, cut(name, TEXT, WIDTH - 2.0 * EDGE));
         y += LINE;
-        let begin = y;
         for series in 0..chart.series.len() {
-            if let Some(value) = chart.value(series, place) {
-                bar(axis, picture, (at(value), y), at(axis.low.max(0.0)), value, series);
-            }
+            let number = chart.value(series, place).map(|value| {
+                bar(axis, picture, (at(value), y), at(axis.low.max(0.0)), value, series)
+            });
+            grid.push((y - 1.0, number.unwrap_or_default()));
             y += STEP;
         }
-        grid.push((begin - 1.0, y));
         y += 6.0;
     }
-    // The grid is interrupted by the names.
+    // The grid is interrupted by names and numbers.
     for tick in &axis.ticks {
-        for (from, to) in &grid {
-            let x = at(*tick);
-            let strong = *tick == 0.0;
-            let rule = Shape::Rule { from: (x, *from), to: (x, *to), strong };
+        let (x, strong) = (at(*tick), *tick == 0.0);
+        for (y, _) in grid.iter().filter(|(_, number)| x < number.0 || number.1 < x) {
+            let rule = Shape::Rule { from: (x, *y), to: (x, y + STEP), strong };
             picture.shapes.insert(0, rule);
         }
     }
     labels(chart, axis, picture, &at, y)
 }
 
+/// Draws a bar with its number, and gives from where to where the number is.
 fn bar(
     axis: &Axis,
     picture: &mut Picture,
@@ -50,7 +49,7 @@ fn bar(
     zero: f64,
     value: f64,
     series: usize,
-) {
+) -> (f64, f64) {
     let fill = colour(series);
     if axis.log {
         picture.add(Shape::Point { x, y: y + BAR / 2.0, fill });
@@ -59,8 +58,14 @@ fn bar(
         let width = (x - zero).abs().max(1.0);
         picture.add(Shape::Bar { x: x.min(zero), y, width, height: BAR, fill });
     }
-    let (anchor, gap) = if value < 0.0 { (Anchor::End, -6.0) } else { (Anchor::Start, 6.0) };
-    picture.text(x + gap, y + BAR - 1.0, TEXT, anchor, short(value));
+    let number = short(value);
+    let wide = width(&number, TEXT);
+    let (anchor, begin, from) = match value < 0.0 {
+        true => (Anchor::End, x - 6.0, x - 6.0 - wide),
+        false => (Anchor::Start, x + 6.0, x + 6.0),
+    };
+    picture.text(begin, y + BAR - 1.0, TEXT, anchor, number);
+    (from, from + wide)
 }
 
 /// Numbers at the ticks, those left out that would meet the one before, and the axis' name.

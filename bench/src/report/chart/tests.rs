@@ -29,7 +29,9 @@ fn data_boxes(shape: &Shape) -> Vec<Edges> {
             });
             ends.collect()
         }
-        Shape::Rule { .. } | Shape::Text { .. } => Vec::new(),
+        // The grid, too, is drawn around text.
+        Shape::Rule { from, to, .. } => vec![(from.0, from.1, to.0 + 0.1, to.1 + 0.1)],
+        Shape::Text { .. } => Vec::new(),
     }
 }
 

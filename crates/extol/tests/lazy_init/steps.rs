@@ -197,6 +197,27 @@ fn l8_set_while_in_use() {
     assert_eq!(fs.stats().lazy_init.state, "stopped");
 }
 
+/// To those that write, a step costs more than it takes.
+#[test]
+fn pauses_are_longer_while_data_is_written() {
+    let disk = ours("");
+    let fs = open(&disk, &by_hand("init_itable=100000000"));
+    let ino = file(&fs, fs.root(), "f");
+    let seconds_left = |written: bool| {
+        if written {
+            fs.write(ino, 0, &[7; 100_000]).unwrap();
+            fs.fsync(ino, false).unwrap();
+        }
+        fs.init_itables_step().unwrap().expect("a group");
+        fs.stats().lazy_init.estimated_end_s.expect("groups are left")
+    };
+    let before = seconds_left(false);
+    let (busy, again) = (seconds_left(true), seconds_left(true));
+    let after = seconds_left(false);
+    assert!(busy > 10 * before && again > 10 * before, "{before} {busy} {again}");
+    assert!(after < before, "{before} {after}: fewer groups, and nothing is written");
+}
+
 /// A descriptor that says that used inodes were never used.
 #[test]
 fn l9_a_wrong_boundary_zeroes_nothing() {

@@ -21,6 +21,12 @@ impl Journal {
         self.writes.ordered.returned();
     }
 
+    /// How many writes of file data have been noted.
+    #[must_use]
+    pub fn data_writes(&self) -> u64 {
+        self.writes.data.now()
+    }
+
     /// True if data with checksums saves a flush: fast commits are written, to the device that also
     /// holds the data, and must be durable.
     #[must_use]

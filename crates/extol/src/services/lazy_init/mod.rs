@@ -102,7 +102,7 @@ pub(crate) fn step(fs: &MountedFs) -> Result<Option<GroupNr>> {
         inner.phase = Phase::Running;
         (group, schedule.flushes())
     };
-    let began = now();
+    let (began, before) = (now(), fs.vol.journal.data_writes());
     let outcome = match fs.freeze_gate.try_enter() {
         Some(_open) => fs.note(zero_table::zero_table(fs, group, flush, &mut zeroed, &lazy.stop)),
         // The volume is frozen: nothing is written now.
@@ -113,7 +113,8 @@ pub(crate) fn step(fs: &MountedFs) -> Result<Option<GroupNr>> {
     inner.phase = Phase::Waiting;
     match outcome {
         Ok(Outcome::Done(work)) => {
-            inner.count(group, work, began, ended);
+            let writes = (before, fs.vol.journal.data_writes());
+            inner.count(group, work, (began, ended), writes);
             Ok(Some(group))
         }
         Ok(Outcome::Postponed) => {

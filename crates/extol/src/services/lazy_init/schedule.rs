@@ -1,27 +1,33 @@
 //! What lazy initialisation decides: when the next step is, and which volume has it. Numbers and
 //! times in, decisions out.
 //!
-//! After a step nothing happens for N times as long as it took, so the service has
-//! about 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that
+//! After a step nothing happens for N times as long as it took, so the service has about 1/(1+N) of
+//! the time of a device that does nothing else. To others a step costs more than it takes: a disk's
+//! head goes away and comes back, and a write cache gets full. So while file data is written,
+//! pauses are 16 times as long. Only the first step is measured, with a flush in it, so that
 //! it is the medium's time and not that of some cache. With N = 0 there is no pause, and every step
 //! flushes: otherwise nothing would slow it down to what the medium can do.
 
 /// Nanoseconds.
 pub(crate) type Ns = u64;
 
+/// A pause is so many times as long while file data is written.
+const BUSY: Ns = 16;
+
 /// When a volume's steps are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Schedule {
     multiplier: u32,
-    /// The pause, once measured.
+    /// The pause of a volume that is not written, once measured.
     pause: Option<Ns>,
+    busy: bool,
     due: Ns,
 }
 
 impl Schedule {
     /// The first step is `delay` from now.
     pub fn new(multiplier: u32, now: Ns, delay: Ns) -> Self {
-        Self { multiplier, pause: None, due: now.saturating_add(delay) }
+        Self { multiplier, pause: None, busy: false, due: now.saturating_add(delay) }
     }
 
     /// When the next step is.
@@ -31,7 +37,7 @@ impl Schedule {
 
     /// The pause between steps, as far as it is known.
     pub fn pause(&self) -> Ns {
-        self.pause.unwrap_or(0)
+        self.pause.unwrap_or(0).saturating_mul(if self.busy { BUSY } else { 1 })
     }
 
     /// True if the next step flushes: it is measured, or nothing else slows it down.
@@ -39,14 +45,14 @@ impl Schedule {
         self.pause() == 0
     }
 
-    /// A group was zeroed. (A pause that comes out as nothing is measured again.)
-    pub fn step_ended(&mut self, began: Ns, ended: Ns) {
+    /// A group was zeroed. `busy`: file data was written in the pause before. (A pause that comes
+    /// out as nothing is measured again.)
+    pub fn step_ended(&mut self, began: Ns, ended: Ns, busy: bool) {
         let took = ended.saturating_sub(began);
-        let pause = *self.pause.get_or_insert(took.saturating_mul(self.multiplier.into()));
-        if pause == 0 {
-            self.pause = None;
-        }
-        self.due = ended.saturating_add(pause);
+        let measured = || took.saturating_mul(self.multiplier.into());
+        self.pause = Some(self.pause.unwrap_or_else(measured)).filter(|pause| *pause > 0);
+        self.busy = busy;
+        self.due = ended.saturating_add(self.pause());
     }
 
     /// The step could not be made: again after `delay`.
@@ -104,7 +110,7 @@ mod tests {
                 "{multiplier}: group {group}"
             );
             let took = if group == 0 { 3 * MS } else { 7 * MS };
-            schedule.step_ended(now, now + took);
+            schedule.step_ended(now, now + took, false);
             now += took;
             busy += took;
         }
@@ -133,7 +139,7 @@ mod tests {
             let mut now = 0;
             for _ in 0..1000 {
                 now = schedule.due().max(now);
-                schedule.step_ended(now, now + 4 * MS);
+                schedule.step_ended(now, now + 4 * MS, false);
                 now += 4 * MS;
             }
             let share = 4000 * MS * 1_000_000 / schedule.due();
@@ -145,17 +151,33 @@ mod tests {
     #[test]
     fn a_step_too_short_to_measure_is_measured_again() {
         let mut schedule = Schedule::new(10, 0, 0);
-        schedule.step_ended(5, 5);
+        schedule.step_ended(5, 5, true);
         assert!(schedule.flushes() && schedule.due() == 5);
-        schedule.step_ended(5, 7);
+        schedule.step_ended(5, 7, false);
         assert!(!schedule.flushes() && schedule.due() == 27);
         schedule.postpone(30, 100);
         assert_eq!(schedule.due(), 130);
-        schedule.step_ended(130, 1000);
+        schedule.step_ended(130, 1000, false);
         assert_eq!(schedule.due(), 1020, "measured once");
         let mut wild = Schedule::new(u32::MAX, u64::MAX - 1, 5);
-        wild.step_ended(0, u64::MAX);
+        wild.step_ended(0, u64::MAX, true);
         assert_eq!(wild.due(), u64::MAX);
+    }
+
+    #[test]
+    fn a_volume_that_is_written_has_longer_pauses() {
+        let mut schedule = Schedule::new(10, 0, 0);
+        let mut due = |began, busy| {
+            schedule.step_ended(began, began + 3, busy);
+            (schedule.due() - began - 3, schedule.left(2, 3))
+        };
+        assert_eq!(due(0, false), (30, 66));
+        assert_eq!(due(100, true), (480, 966));
+        assert_eq!(due(1000, true), (480, 966), "it does not grow");
+        assert_eq!(due(2000, false), (30, 66), "nothing is written any more");
+        let mut none = Schedule::new(0, 0, 0);
+        none.step_ended(0, 5, true);
+        assert!(none.due() == 5 && none.flushes(), "no pauses stay none");
     }
 
     #[test]
@@ -174,7 +196,7 @@ mod tests {
         while now < 1000 * MS {
             match next(schedules.iter().map(Schedule::due), now) {
                 Next::Step(at) => {
-                    schedules[at].step_ended(now, now + MS);
+                    schedules[at].step_ended(now, now + MS, false);
                     now += MS;
                     steps[at] += 1;
                 }

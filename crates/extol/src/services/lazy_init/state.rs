@@ -103,6 +103,8 @@ pub(super) struct Inner {
     first_step: Ns,
     steps: u64,
     steps_ns: Ns,
+    /// Writes of file data up to the end of the last step.
+    writes: Option<u64>,
 }
 
 /// The lazy initialisation of one volume.
@@ -145,6 +147,7 @@ impl LazyInit {
         inner.multiplier = multiplier;
         inner.schedule = None;
         inner.first_step = 0;
+        inner.writes = None;
         let (Some(n), true) = (multiplier, inner.setup.possible) else {
             inner.phase = Phase::Off;
             return;
@@ -234,7 +237,16 @@ impl LazyInit {
 }
 
 impl Inner {
-    pub fn count(&mut self, group: GroupNr, work: Work, began: Ns, ended: Ns) {
+    /// A step ended. `writes`: how many writes of file data there had been when it began and when
+    /// it ended.
+    pub fn count(
+        &mut self,
+        group: GroupNr,
+        work: Work,
+        (began, ended): (Ns, Ns),
+        writes: (u64, u64),
+    ) {
+        let busy = self.writes.replace(writes.1).is_some_and(|before| before != writes.0);
         self.groups.done(group);
         match work {
             Work::Nothing => {}
@@ -251,7 +263,7 @@ impl Inner {
         self.steps += 1;
         self.steps_ns = self.steps_ns.saturating_add(took);
         if let Some(schedule) = &mut self.schedule {
-            schedule.step_ended(began, ended);
+            schedule.step_ended(began, ended, busy);
             if self.first_step == 0 {
                 self.first_step = took;
             }
