@@ -245,6 +245,8 @@ fn a_remount_mends_a_full_host() {
         let mut text = String::new();
         std::io::Read::read_to_string(&mut open, &mut text).unwrap();
         assert_eq!(text, "open all the while");
+        // What failed was not made durable; that is told once.
+        assert_eq!(inside.sync_all().unwrap_err().raw_os_error(), Some(EIO));
         inside.sync_all().unwrap();
         // What failed leaves no trace: neither in a listing nor in what the kernel has cached.
         let listed = std::fs::read_dir(&dir).unwrap().count();
@@ -265,6 +267,99 @@ fn a_remount_mends_a_full_host() {
         kept.assert_kept(&dir, "mended and mounted again");
         mount.unmount();
         unmount(&small);
+    }
+}
+
+/// Programs that open, remove and rename files go on through aborts and remounts: an open that may
+/// make the file never says that it exists.
+#[test]
+fn opens_go_on_through_remounts() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-J", "size=4"]);
+    let dir = scratch.dir("mnt");
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let made: usize = std::thread::scope(|scope| {
+        let (stop, dir) = (&stop, &dir);
+        let work = move |t: usize| {
+            let mut made = 0;
+            for n in 0_usize.. {
+                if stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    break;
+                }
+                let path = |n: usize| dir.join(format!("{t}-{}", n % 12));
+                let _ = match n % 4 {
+                    0 => std::fs::remove_file(path(n * 5)),
+                    1 => std::fs::rename(path(n * 7), path(n * 7 + 5)),
+                    _ => Ok(()),
+                };
+                match File::create(path(n * 11)) {
+                    Ok(mut file) => {
+                        made += usize::from(file.write_all(&vec![7; n % 20_000]).is_ok());
+                        let _ = (n % 3 == 0).then(|| file.sync_all());
+                    }
+                    Err(error) => {
+                        let errno = error.raw_os_error();
+                        assert!(matches!(errno, Some(EIO | EROFS)), "{error}");
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            }
+            made
+        };
+        let threads: Vec<_> = (0..4).map(|t| scope.spawn(move || work(t))).collect();
+        for _ in 0..25 {
+            std::thread::sleep(Duration::from_millis(40));
+            run_ok(extol().args(["remount", "-o", "abort"]).arg(dir));
+            run_ok(extol().args(["remount", "-o", "rw"]).arg(dir));
+        }
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(made > 100, "{made}");
+    mount.unmount();
+}
+
+/// Each open of a file whose changes are lost is told so once by fsync, and so is the first sync of
+/// the volume. What was durable is not lost.
+#[test]
+fn fsync_tells_what_a_remount_has_lost() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for options in ["noio_uring", "nodirect"] {
+        let scratch = Scratch::new();
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
+        let dir = scratch.dir("mnt");
+        let mount = ExtolMount::start(&image.path, &dir, &[options]);
+        let root = File::open(&dir).unwrap();
+        let durable = |name: &str| {
+            synced(&dir.join(name), b"durable").unwrap();
+            File::options().append(true).open(dir.join(name)).unwrap()
+        };
+        let (whole, mut changed) = (durable("whole"), durable("changed"));
+        let other = File::open(dir.join("changed")).unwrap();
+        root.sync_all().unwrap();
+        changed.write_all(b", and not").unwrap();
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+        assert_eq!(std::fs::read(dir.join("changed")).unwrap(), b"durable");
+        whole.sync_all().unwrap();
+        changed.write_all(b", and more").unwrap();
+        let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
+        assert_eq!(errno(changed.sync_all()), Some(EIO));
+        changed.sync_all().unwrap();
+        assert_eq!(errno(other.sync_data()), Some(EIO));
+        other.sync_data().unwrap();
+        File::open(dir.join("changed")).unwrap().sync_all().unwrap();
+        assert_eq!(std::fs::read(dir.join("changed")).unwrap(), b"durable, and more");
+        assert_eq!(errno(root.sync_all()), Some(EIO));
+        root.sync_all().unwrap();
+        drop((whole, changed, other, root));
+        mount.unmount();
     }
 }
 

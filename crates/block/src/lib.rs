@@ -71,6 +71,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Makes later reads show what is on the medium. After a failed flush the kernel's page cache
+    /// may hold as clean what was never written. Does nothing if reads come from the medium anyway.
+    fn drop_page_cache(&self) {}
+
     /// Fills `buf` from `offset`. Reading past the end is an error, never a short read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 

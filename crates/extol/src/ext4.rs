@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use extol_block::SharedDevice;
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, Job, Mountable, NewNode, Reader, RemountError, RenameFlags,
-    Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
+    FileSystem, FsError, Identity, Job, Mountable, NewNode, OpenNr, Reader, RemountError,
+    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -100,10 +100,41 @@ impl Ext4 {
         &self.first
     }
 
+    /// An operation. It has one state from its beginning to its end.
+    fn op<T>(&self, work: impl FnOnce(&MountedFs) -> Result<T>) -> Result<T> {
+        let fs = self.fs();
+        fs.operations.add();
+        fs.note(work(&fs))
+    }
+
     /// An operation that changes the volume: it passes the gate that a freeze closes.
-    fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = self.fs().freeze_gate.enter().and_then(|_open| work());
-        self.op(result)
+    fn change<T>(&self, work: impl FnOnce(&MountedFs) -> Result<T>) -> Result<T> {
+        self.op(|fs| fs.freeze_gate.enter().and_then(|_open| work(fs)))
+    }
+
+    /// A change of names in directories, which are made durable behind the gate if they must be.
+    /// `undo` gets the result if that fails.
+    fn change_names<T>(
+        &self,
+        dirs: &[u32],
+        work: impl FnOnce(&MountedFs) -> Result<T>,
+        undo: impl FnOnce(&MountedFs, T),
+    ) -> Result<T> {
+        self.op(|fs| {
+            let done = fs.freeze_gate.enter().and_then(|_open| work(fs))?;
+            match dirs.iter().try_for_each(|dir| files::names_changed(fs, *dir)) {
+                Ok(()) => Ok(done),
+                Err(e) => {
+                    undo(fs, done);
+                    Err(e)
+                }
+            }
+        })
+    }
+
+    /// Makes a name. The inode comes with a reference, which goes with an error.
+    fn make_name(&self, dir: u32, work: impl FnOnce(&MountedFs) -> Result<Attr>) -> Result<Attr> {
+        self.change_names(&[dir], work, |fs, attr| references::forget(fs, attr.id.ino, 1))
     }
 
     /// Reads an open file, with what was read ahead for it.
@@ -114,47 +145,27 @@ impl Ext4 {
         buf: &mut [u8],
         ahead: &FileReadahead,
     ) -> Result<usize> {
-        self.op(files::read(&self.fs(), ino, offset, buf, Some(ahead)))
+        self.op(|fs| files::read(fs, ino, offset, buf, Some(ahead)))
     }
 
     /// Takes a reference on a directory on the way of a path, if its name is in the dentry cache.
     pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
-        let step = names::dir_cached(&self.fs(), dir, name);
+        let fs = self.fs();
+        let step = names::dir_cached(&fs, dir, name);
         if step.is_some() {
-            self.fs().operations.add();
+            fs.operations.add();
         }
         step
     }
 
     /// What a path leads to, links followed, if that is known: see [`names::lookup_cached`].
     pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
-        let attr = names::lookup_cached(&self.fs(), path);
+        let fs = self.fs();
+        let attr = names::lookup_cached(&fs, path);
         if attr.is_some() {
-            self.fs().operations.add();
+            fs.operations.add();
         }
         attr
-    }
-
-    fn op<T>(&self, result: Result<T>) -> Result<T> {
-        self.fs().operations.add();
-        self.fs().note(result)
-    }
-
-    /// After a change of names in a directory.
-    fn note_names(&self, dir: u32) -> Result<()> {
-        self.fs().note(files::names_changed(&self.fs(), dir))
-    }
-
-    /// After a new name was made: the inode comes with a reference, which goes with an error.
-    fn named(&self, made: Result<Attr>, dir: u32) -> Result<Attr> {
-        let attr = made?;
-        match self.note_names(dir) {
-            Ok(()) => Ok(attr),
-            Err(e) => {
-                self.forget(attr.id.ino, 1);
-                Err(e)
-            }
-        }
     }
 }
 
@@ -170,7 +181,7 @@ impl FileSystem for Ext4 {
     }
 
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
-        self.op(names::lookup(&self.fs(), dir, name))
+        self.op(|fs| names::lookup(fs, dir, name))
     }
 
     fn retain(&self, ino: u32) {
@@ -182,11 +193,11 @@ impl FileSystem for Ext4 {
     }
 
     fn getattr(&self, ino: u32) -> Result<Attr> {
-        self.op(attrs::getattr(&self.fs(), ino))
+        self.op(|fs| attrs::getattr(fs, ino))
     }
 
     fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr> {
-        self.change(|| attrs::setattr(&self.fs(), ino, set))
+        self.change(|fs| attrs::setattr(fs, ino, set))
     }
 
     fn create(
@@ -198,28 +209,23 @@ impl FileSystem for Ext4 {
         umask: u16,
         creds: Creds,
     ) -> Result<Attr> {
-        self.named(
-            self.change(|| create::create(&self.fs(), dir, name, &new, perm, umask, creds)),
-            dir,
-        )
+        self.make_name(dir, |fs| create::create(fs, dir, name, &new, perm, umask, creds))
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, creds: Creds) -> Result<Attr> {
-        self.change(|| create::create_unnamed(&self.fs(), dir, perm, umask, creds))
+        self.change(|fs| create::create_unnamed(fs, dir, perm, umask, creds))
     }
 
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
-        self.named(self.change(|| names::link(&self.fs(), ino, dir, name)), dir)
+        self.make_name(dir, |fs| names::link(fs, ino, dir, name))
     }
 
     fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.change(|| names::unlink(&self.fs(), dir, name))?;
-        self.note_names(dir)
+        self.change_names(&[dir], |fs| names::unlink(fs, dir, name), |_, ()| {})
     }
 
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.change(|| names::rmdir(&self.fs(), dir, name))?;
-        self.note_names(dir)
+        self.change_names(&[dir], |fs| names::rmdir(fs, dir, name), |_, ()| {})
     }
 
     fn rename(
@@ -230,21 +236,21 @@ impl FileSystem for Ext4 {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.change(|| rename::rename(&self.fs(), dir, name, new_dir, new_name, flags))?;
-        self.note_names(dir)?;
-        if new_dir == dir { Ok(()) } else { self.note_names(new_dir) }
+        let dirs: &[u32] = if new_dir == dir { &[dir] } else { &[dir, new_dir] };
+        let rename = |fs: &MountedFs| rename::rename(fs, dir, name, new_dir, new_name, flags);
+        self.change_names(dirs, rename, |_, ()| {})
     }
 
     fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
-        self.op(names::readlink(&self.fs(), ino))
+        self.op(|fs| names::readlink(fs, ino))
     }
 
     fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.op(names::readdir(&self.fs(), dir, cookie, each))
+        self.op(|fs| names::readdir(fs, dir, cookie, each))
     }
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.op(files::read(&self.fs(), ino, offset, buf, None))
+        self.op(|fs| files::read(fs, ino, offset, buf, None))
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
@@ -260,19 +266,19 @@ impl FileSystem for Ext4 {
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
-        self.op(files::seek(&self.fs(), ino, offset, what))
+        self.op(|fs| files::seek(fs, ino, offset, what))
     }
 
     fn fiemap(&self, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
-        self.op(files::fiemap(&self.fs(), ino, offset, len))
+        self.op(|fs| files::fiemap(fs, ino, offset, len))
     }
 
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()> {
-        self.op(files::fsync(&self.fs(), ino, data_only))
+        self.fsync_open(ino, OpenNr::default(), data_only)
     }
 
     fn sync(&self) -> Result<()> {
-        self.op(maintenance::sync(&self.fs()))
+        self.op(maintenance::sync)
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -293,41 +299,41 @@ impl FileSystem for Ext4 {
     }
 
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
-        self.op(xattrs::get(&self.fs(), ino, name))
+        self.op(|fs| xattrs::get(fs, ino, name))
     }
 
     fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
-        self.change(|| xattrs::set(&self.fs(), ino, name, Some(value), how))
+        self.change(|fs| xattrs::set(fs, ino, name, Some(value), how))
     }
 
     fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>> {
-        self.op(xattrs::list(&self.fs(), ino))
+        self.op(|fs| xattrs::list(fs, ino))
     }
 
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
-        self.change(|| xattrs::set(&self.fs(), ino, name, None, XattrSet::Replace))
+        self.change(|fs| xattrs::set(fs, ino, name, None, XattrSet::Replace))
     }
 }
 
 impl VolumeControl for Ext4 {
     fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        self.op(maintenance::checkpoint(&self.fs(), flags))
+        self.op(|fs| maintenance::checkpoint(fs, flags))
     }
 
     fn freeze(&self) -> Result<()> {
-        self.op(maintenance::freeze(&self.fs()))
+        self.op(maintenance::freeze)
     }
 
     fn thaw(&self) -> Result<()> {
-        self.op(maintenance::thaw(&self.fs()))
+        self.op(maintenance::thaw)
     }
 
     fn shut_down(&self, how: Shutdown) -> Result<()> {
-        self.op(maintenance::shut_down(&self.fs(), how))
+        self.op(|fs| maintenance::shut_down(fs, how))
     }
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        let fs = &self.fs();
+        let fs = self.fs();
         let _open = fs.freeze_gate.enter()?;
         fs.check_writable()?;
         // Blocks freed so far become discardable first.
@@ -339,14 +345,9 @@ impl VolumeControl for Ext4 {
         }
         let blocks = len.min(u64::MAX - start) >> bits;
         let min = min_len.div_ceil(1 << bits);
-        self.op(fs.vol.alloc.trim(
-            &*fs.vol.dev,
-            extol_block::BlockNr(first),
-            blocks,
-            min,
-            &mut |_| true,
-        ))
-        .map(|n| n << bits)
+        let first = extol_block::BlockNr(first);
+        self.op(|fs| fs.vol.alloc.trim(&*fs.vol.dev, first, blocks, min, &mut |_| true))
+            .map(|n| n << bits)
     }
 
     fn identity(&self) -> Result<Identity> {
@@ -358,7 +359,8 @@ impl VolumeControl for Ext4 {
     }
 
     fn tune(&self, change: &Tune) -> Result<()> {
-        self.change(|| maintenance::tune::tune(&self.fs(), change))?;
+        let _one_state = self.fs();
+        self.change(|fs| maintenance::tune::tune(fs, change))?;
         // So that programs that read the device see it, too.
         match self.checkpoint(CheckpointFlags::empty()) {
             Err(FsError::NoJournal) => Ok(()),
@@ -377,25 +379,26 @@ impl VolumeControl for Ext4 {
 
 impl Mountable for Ext4 {
     fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.op(names::open_by_number(&self.fs(), ino))
+        self.op(|fs| names::open_by_number(fs, ino))
     }
 
     fn count_opens(&self) {
         self.fs().table.count_opens();
     }
 
-    fn opened(&self, ino: u32) -> Result<()> {
+    fn opened(&self, ino: u32) -> Result<OpenNr> {
         self.fs().table.open(ino)
     }
 
     fn closed(&self, ino: u32) {
-        if self.fs().table.close(&self.fs().vol, ino) {
-            references::unused(&self.fs(), ino);
+        let fs = self.fs();
+        if fs.table.close(&fs.vol, ino) {
+            references::unused(&fs, ino);
         }
     }
 
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|| files::write(&self.fs(), ino, offset, data, author))
+        self.change(|fs| files::write(fs, ino, offset, data, author))
     }
 
     fn fallocate_as(
@@ -406,16 +409,27 @@ impl Mountable for Ext4 {
         len: u64,
         author: Author,
     ) -> Result<()> {
-        self.change(|| files::fallocate(&self.fs(), ino, mode, (offset, len), author))
+        self.change(|fs| files::fallocate(fs, ino, mode, (offset, len), author))
     }
 
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        self.change(|| files::kill_privileges(&self.fs(), ino, outsider))
+        self.change(|fs| files::kill_privileges(fs, ino, outsider))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
-        self.fs().operations.add();
-        files::fsync_then(&self.fs(), ino, data_only, done, lead);
+    fn fsync_open(&self, ino: u32, open: OpenNr, data_only: bool) -> Result<()> {
+        self.op(|fs| files::fsync(fs, (ino, open), data_only))
+    }
+
+    fn fsync_then(
+        &self,
+        file: (u32, OpenNr),
+        data_only: bool,
+        done: Done,
+        lead: &mut dyn FnMut(Job),
+    ) {
+        let fs = self.fs();
+        fs.operations.add();
+        files::fsync_then(&fs, file, data_only, done, lead);
     }
 
     fn refuse_when_frozen(&self) {

@@ -36,6 +36,10 @@
 //! - IN-7: a number is *lost* if a front end refers to an inode by it that is gone, because the
 //!   volume was opened again without it. Until the last reference is given back no operation finds
 //!   an inode by the number ([`InodeTable::get`]), and if it is free, it is held.
+//! - IN-8: an inode is *undone* if the volume was opened again without its newest changes. No fsync
+//!   of it succeeds before one has told so, and none through an open from before that time before
+//!   one through the same open has ([`InodeTable::tells_undone`]). A new inode with its number is
+//!   not undone.
 //!
 //! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
 //!
@@ -45,12 +49,12 @@ mod cell;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use extol_ondisk::{InodeFlags, InodeNr};
 use extol_sync::rank::{Mutex, Rank};
-use extol_vfs::{FsError, Result};
+use extol_vfs::{FsError, OpenNr, Result};
 use foldhash::fast::RandomState;
 
 pub(crate) use cell::{Cell, InodeState, WriteGuard};
@@ -78,6 +82,35 @@ struct Shard {
     clock: VecDeque<u32>,
     /// Numbers that mean something else than what the front end refers to (IN-7).
     lost: HashSet<u32, RandomState>,
+    /// Inodes without their newest changes (IN-8).
+    undone: HashMap<u32, Told, RandomState>,
+}
+
+/// Which fsyncs have told that an inode is undone.
+struct Told {
+    any: bool,
+    /// Number of the newest open before the loss.
+    before: OpenNr,
+    /// The opens that are older than the loss, and through which one has told it.
+    opens: HashSet<u64, RandomState>,
+}
+
+impl Told {
+    /// None has.
+    fn since(before: OpenNr) -> Self {
+        Self { any: false, before, opens: HashSet::default() }
+    }
+}
+
+/// What the volume, opened again, has of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Continuity {
+    /// All of it.
+    Whole,
+    /// The inode, without its newest changes.
+    Undone,
+    /// Nothing: the number means another inode, or none.
+    Lost,
 }
 
 impl Shard {
@@ -133,6 +166,12 @@ pub(crate) struct InodeTable {
     /// Set once an inode with the flag `S` or `D` (changes are durable at once) is loaded or made.
     /// Set under the lock of the inode, and never cleared.
     has_sync_dirs: AtomicBool,
+    /// Set by [`adopt`](Self::adopt) if some inode is undone (IN-8).
+    has_undone: AtomicBool,
+    /// Number of the newest open.
+    opens: AtomicU64,
+    /// Changes are lost, and no sync of the volume has told so.
+    sync_tells: AtomicBool,
 }
 
 impl std::fmt::Debug for InodeTable {
@@ -149,6 +188,9 @@ impl InodeTable {
             capacity: (cells / SHARDS).max(4),
             counts_opens: AtomicBool::new(false),
             has_sync_dirs: AtomicBool::new(false),
+            has_undone: AtomicBool::new(false),
+            opens: AtomicU64::new(0),
+            sync_tells: AtomicBool::new(false),
         }
     }
 
@@ -219,7 +261,10 @@ impl InodeTable {
     pub fn insert(&self, state: InodeState) -> Arc<Cell> {
         self.note_flags(state.node.raw.flags);
         let cell = Arc::new(Cell::loaded(state));
-        self.shard(cell.ino).lock().insert(&cell, self.capacity);
+        let mut shard = self.shard(cell.ino).lock();
+        shard.undone.remove(&cell.ino);
+        shard.insert(&cell, self.capacity);
+        drop(shard);
         cell
     }
 
@@ -260,7 +305,7 @@ impl InodeTable {
     }
 
     /// The front end opens a file that it has looked up.
-    pub fn open(&self, ino: u32) -> Result<()> {
+    pub fn open(&self, ino: u32) -> Result<OpenNr> {
         let mut shard = self.shard(ino).lock();
         let refs = shard.refs.entry(ino).or_default();
         let held = refs.held;
@@ -268,7 +313,7 @@ impl InodeTable {
             return Err(FsError::Stale);
         }
         shard.refs.entry(ino).or_default().open += 1;
-        Ok(())
+        Ok(OpenNr(self.opens.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
     /// The front end has closed it; true as for [`release`](Self::release).
@@ -280,6 +325,11 @@ impl InodeTable {
         let mut shard = self.shard(ino).lock();
         let Some(refs) = shard.refs.get_mut(&ino) else { return true };
         drop_some(refs);
+        let is_closed = refs.open == 0;
+        if is_closed && shard.undone.get(&ino).is_some_and(|told| told.any) {
+            shard.undone.remove(&ino);
+        }
+        let Some(refs) = shard.refs.get(&ino) else { return true };
         if refs.lookups > 0 || refs.open > 0 {
             return false;
         }
@@ -298,12 +348,14 @@ impl InodeTable {
         !held && !was_lost
     }
 
-    /// Takes over what a front end refers to in the table of a mount that has ended. `is_same`: the
-    /// number means the same inode as there. Gives all the numbers, and the root, which needs no
+    /// Takes over what a front end refers to in the table of a mount that has ended. `compare`
+    /// tells what is left of an inode there. Gives all the numbers, and the root, which needs no
     /// reference.
-    pub fn adopt(&self, old: &Self, vol: &Volume, is_same: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub fn adopt(&self, old: &Self, vol: &Volume, compare: impl Fn(u32) -> Continuity) -> Vec<u32> {
         let counts_opens = old.counts_opens.load(Ordering::Acquire);
         self.counts_opens.store(counts_opens, Ordering::Release);
+        let opens = old.opens.load(Ordering::Acquire);
+        self.opens.store(opens, Ordering::Release);
         let mut all = vec![InodeNr::ROOT.0];
         for (ino, refs) in
             old.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().refs))
@@ -312,7 +364,7 @@ impl InodeTable {
             if !is_root {
                 all.push(ino);
             }
-            let lost = !is_root && !is_same(ino);
+            let lost = !is_root && compare(ino) == Continuity::Lost;
             let held = lost && !vol.is_in_use(InodeNr(ino));
             if held {
                 vol.alloc.hold_inode(InodeNr(ino));
@@ -320,10 +372,52 @@ impl InodeTable {
             let mut shard = self.shard(ino).lock();
             if lost {
                 shard.lost.insert(ino);
+                self.sync_tells.store(true, Ordering::Release);
             }
             shard.refs.insert(ino, Refs { held, ..refs });
         }
+        let was_to_tell = old.sync_tells.load(Ordering::Acquire);
+        self.sync_tells.fetch_or(was_to_tell, Ordering::AcqRel);
+        // (An fsync may also come through an open that is still to be made.)
+        let in_memory = old.cells().into_iter().map(|cell| cell.ino);
+        for ino in all.iter().copied().chain(in_memory) {
+            if compare(ino) == Continuity::Undone {
+                self.shard(ino).lock().undone.insert(ino, Told::since(OpenNr(opens)));
+                self.has_undone.store(true, Ordering::Release);
+                self.sync_tells.store(true, Ordering::Release);
+            }
+        }
+        for (ino, told) in
+            old.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().undone))
+        {
+            if compare(ino) == Continuity::Whole {
+                self.shard(ino).lock().undone.insert(ino, told);
+                self.has_undone.store(true, Ordering::Release);
+            }
+        }
         all
+    }
+
+    /// True if an fsync of this inode has to fail, because changes before it are lost (IN-8).
+    pub fn tells_undone(&self, ino: u32, open: OpenNr) -> bool {
+        if !self.has_undone.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut shard = self.shard(ino).lock();
+        let is_open = shard.refs.get(&ino).is_some_and(|refs| refs.open > 0);
+        let Some(told) = shard.undone.get_mut(&ino) else { return false };
+        let is_older = (1..=told.before.0).contains(&open.0);
+        let tells = if is_older { told.opens.insert(open.0) } else { !told.any };
+        told.any = true;
+        if !is_open {
+            shard.undone.remove(&ino);
+        }
+        tells
+    }
+
+    /// True for the first sync of the volume after changes were lost.
+    pub fn sync_tells_undone(&self) -> bool {
+        self.sync_tells.load(Ordering::Acquire) && self.sync_tells.swap(false, Ordering::AcqRel)
     }
 
     /// True if there is a reference to the inode.

@@ -356,6 +356,7 @@ impl InodeState {
         result?;
         self.lazy_times = false;
         self.is_new = false;
+        self.is_changed = true;
         self.sync_tid = h.tid();
         if data {
             self.datasync_tid = h.tid();

@@ -3,9 +3,13 @@
 
 mod common;
 
+#[path = "reopened/devices.rs"]
+mod devices;
+
 use std::sync::Arc;
 
 use common::*;
+use devices::HostFile;
 use extol::vfs::{CheckpointFlags, FileSystem, FsError, Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 use extol_block::{DeviceOp, MemDevice};
@@ -169,7 +173,7 @@ fn references_mean_what_they_meant() {
         fs.read(lost, 0, &mut text).map(drop),
         fs.write(lost, 0, b"x").map(drop),
         fs.getattr(lost).map(drop),
-        fs.opened(lost),
+        fs.opened(lost).map(drop),
         fs.fsync(lost, false),
     ] {
         assert_eq!(gone, Err(FsError::Stale));
@@ -243,4 +247,133 @@ fn a_shutdown_stays() {
     fs.shut_down(extol::vfs::Shutdown::from_number(2).unwrap()).unwrap();
     let refusal = fs.remount("rw").unwrap_err().0;
     assert!(refusal.contains("was shut down"), "{refusal}");
+}
+
+/// No fsync says that lost changes are durable: each open from before is told once, others once per
+/// file, and the first sync of the volume.
+#[test]
+fn fsync_tells_what_was_lost() {
+    // Times do not tell all changes apart, least of all in inodes of 128 bytes.
+    for args in
+        [&["-t", "ext4"][..], &["-t", "ext4", "-O", "fast_commit"], &["-t", "ext3", "-I", "128"]]
+    {
+        let (_dev, _disk, fs) = rig(args, "");
+        fs.count_opens();
+        let root = fs.root();
+        for name in ["whole", "changed", "closed", "moved"] {
+            durable(&fs, name, b"durable").unwrap();
+        }
+        fs.sync().unwrap();
+        let find = |name: &str| fs.lookup(root, name.as_bytes()).unwrap().id.ino;
+        let (whole, changed, closed) = (find("whole"), find("changed"), find("closed"));
+        let opens = [fs.opened(changed).unwrap(), fs.opened(changed).unwrap()];
+        let of_whole = fs.opened(whole).unwrap();
+        assert_ne!(opens[0], opens[1]);
+        fs.write(changed, 0, b"changed").unwrap();
+        fs.write(closed, 0, b"changed").unwrap();
+        fs.rename(root, b"moved", root, b"lost", extol::vfs::RenameFlags::empty()).unwrap();
+        fs.remount("abort").unwrap();
+        fs.remount("rw").unwrap();
+
+        let later = fs.opened(changed).unwrap();
+        fs.write(changed, 7, b" again").unwrap();
+        fs.fsync_open(whole, of_whole, false).unwrap();
+        let lost = |result: Result<(), FsError>| matches!(result, Err(FsError::Io(_)));
+        for open in opens {
+            assert!(lost(fs.fsync_open(changed, open, true)), "{args:?}");
+            fs.fsync_open(changed, open, false).unwrap();
+        }
+        fs.fsync_open(changed, later, false).unwrap();
+        for file in [closed, root] {
+            assert!(lost(fs.fsync(file, false)), "{args:?}: {file}");
+            fs.fsync(file, false).unwrap();
+        }
+        assert!(lost(fs.sync()), "{args:?}");
+        fs.sync().unwrap();
+        // Once more, with a file that was told and one that was not.
+        fs.write(whole, 0, b"changed").unwrap();
+        fs.remount("abort").unwrap();
+        fs.remount("rw").unwrap();
+        fs.remount("abort").unwrap();
+        fs.remount("rw").unwrap();
+        assert!(lost(fs.sync()) && lost(fs.fsync_open(whole, of_whole, false)), "{args:?}");
+        fs.fsync_open(changed, later, false).unwrap();
+        let mut text = [0; 20];
+        assert_eq!(fs.read(changed, 0, &mut text), Ok(13));
+        assert_eq!(&text[..13], b"durable again");
+    }
+}
+
+/// The kernel below marks pages as clean that a failed flush has not written: what is read after
+/// the remount is on the medium.
+#[test]
+fn pages_that_no_flush_has_written_are_dropped() {
+    for args in [&["-t", "ext4", "-O", "fast_commit"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        for again in [false, true] {
+            let what = format!("{args:?}, mounted again: {again}");
+            let dev = image("32M", args);
+            let host = Arc::new(HostFile::new(Arc::clone(&dev)));
+            let options = MountOptions::parse("").unwrap();
+            let mut fs = Ext4::open(Arc::clone(&host) as _, &options).unwrap();
+            let mut kept = Acknowledged::default();
+            for n in 0..20 {
+                let (name, contents) = (format!("kept{n}"), vec![n; 9000]);
+                durable(&fs, &name, &contents).unwrap();
+                kept.0.push((name, contents));
+            }
+            fs.sync().unwrap();
+            host.fail_flushes(true);
+            let ino = fs.lookup(fs.root(), b"kept3").unwrap().id.ino;
+            fs.write(ino, 0, &[0xEE; 9000]).unwrap();
+            assert!(fs.fsync(ino, false).is_err(), "{what}");
+            kept.until_it_fails(&fs, "during");
+            host.fail_flushes(false);
+            if again && args.contains(&"fast_commit") {
+                fs.crash();
+                drop(fs);
+                fs = Ext4::open(Arc::clone(&host) as _, &options).unwrap();
+            } else {
+                fs.remount("rw").unwrap();
+            }
+            kept.assert_kept(&fs, &what);
+            fs.forget(ino, 1);
+            // A file that is not written again is the same when no page is cached any more.
+            host.evict();
+            kept.assert_kept(&fs, &what);
+            fs.crash();
+            host.evict();
+            let fs = Ext4::open(Arc::clone(&host) as _, &options).unwrap();
+            kept.assert_kept(&fs, &what);
+        }
+    }
+}
+
+/// A mount that the front end goes on with behaves as before: it counts opens, and refuses changes
+/// while it is frozen; where the front end keeps sizes there is none.
+#[test]
+fn a_front_end_goes_on() {
+    let (dev, _disk, fs) = rig(&["-t", "ext4"], "");
+    fs.count_opens();
+    fs.refuse_when_frozen();
+    let root = fs.root();
+    fs.remount("abort").unwrap();
+    fs.remount("rw").unwrap();
+    let free = || fs.statfs().unwrap().inodes_free;
+    let before = free();
+    let ino = file(&fs, root, "referenced");
+    fs.unlink(root, b"referenced").unwrap();
+    assert_eq!(fs.opened(ino), Err(FsError::Stale), "it is deleted though it is referenced");
+    assert!(free() + 1 >= before);
+    fs.forget(ino, 1);
+    fs.freeze().unwrap();
+    assert_eq!(fs.unlink(root, b"none"), Err(FsError::Frozen));
+    fs.thaw().unwrap();
+    fs.caches_sizes();
+    fs.remount("abort").unwrap();
+    let refusal = fs.remount("rw").unwrap_err().0;
+    assert!(refusal.contains("writeback_cache"), "{refusal}");
+    assert!(fs.is_stopped());
+    drop(fs);
+    open(&dev, "").unmount().unwrap();
+    assert_clean(&dev, "the front end kept sizes");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::*;
 use extol::Ext4;
 use extol::vfs::Mountable as _;
-use extol::vfs::{FileSystem, Job, RenameFlags, SetAttr};
+use extol::vfs::{FileSystem, Job, OpenNr, RenameFlags, SetAttr};
 use extol_block::MemDevice;
 
 const SYNC: u32 = 0x8;
@@ -128,7 +128,7 @@ fn async_sync_requests() {
             let ino = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap().id.ino;
             let done = done.clone();
             fs.fsync_then(
-                ino,
+                (ino, OpenNr::default()),
                 data_only,
                 Box::new(move |result| done.send((n, result)).unwrap()),
                 &mut |job| give.send(job).unwrap(),

@@ -244,12 +244,13 @@ pub trait Mountable: VolumeControl {
     fn count_opens(&self) {}
 
     /// A file is opened, on which the caller holds a reference: it keeps its contents until it is
-    /// closed as often, whether it has a name or not.
+    /// closed as often, whether it has a name or not. Gives the number for
+    /// [`fsync_open`](Self::fsync_open).
     ///
     /// # Errors
     /// `Stale` if it was deleted.
-    fn opened(&self, _ino: u32) -> Result<()> {
-        Ok(())
+    fn opened(&self, _ino: u32) -> Result<OpenNr> {
+        Ok(OpenNr::default())
     }
 
     /// It is closed.
@@ -280,13 +281,26 @@ pub trait Mountable: VolumeControl {
     /// `NotPermitted` if there is something to clear and the file is immutable.
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()>;
 
-    /// As [`fsync`](FileSystem::fsync), for front ends whose threads have other things to do than
-    /// to wait: this returns at once, and `done` is called with the result later, perhaps by
+    /// As [`fsync`](FileSystem::fsync), through one open of the file. If changes were lost before
+    /// it, because the file system was read again from its device, each open is told so once;
+    /// `fsync` tells it once for the file.
+    fn fsync_open(&self, ino: u32, _open: OpenNr, data_only: bool) -> Result<()> {
+        self.fsync(ino, data_only)
+    }
+
+    /// As [`fsync_open`](Self::fsync_open), for front ends whose threads have other things to do
+    /// than to wait: this returns at once, and `done` is called with the result later, perhaps by
     /// another thread that called this. What takes long, for this request or for others that came
     /// meanwhile, is passed to `lead` as a job, at most one, which has to be done before long, by
     /// this thread or another.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, _lead: &mut dyn FnMut(Job)) {
-        done(self.fsync(ino, data_only));
+    fn fsync_then(
+        &self,
+        (ino, open): (u32, OpenNr),
+        data_only: bool,
+        done: Done,
+        _lead: &mut dyn FnMut(Job),
+    ) {
+        done(self.fsync_open(ino, open, data_only));
     }
 
     /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of

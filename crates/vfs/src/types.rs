@@ -38,6 +38,13 @@ pub enum FileKind {
     Socket,
 }
 
+/// Number of one open of a file, as a file system gives it ([`Mountable::opened`]). 0 is none in
+/// particular.
+///
+/// [`Mountable::opened`]: crate::Mountable::opened
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct OpenNr(pub u64);
+
 /// Attributes, as stat(2) gives them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attr {

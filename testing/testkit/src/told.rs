@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use extol_vfs::{FsError, Job, Mountable, Result};
+use extol_vfs::{FsError, Job, Mountable, OpenNr, Result};
 
 /// An fsync by [`Mountable::fsync_then`], which any thread may answer, and a wait for the answer.
 ///
@@ -13,6 +13,6 @@ pub fn fsync_told(fs: &impl Mountable, ino: u32, data_only: bool) -> Result<()> 
     let done = Box::new(move |result| {
         let _ = tell.send(result);
     });
-    fs.fsync_then(ino, data_only, done, &mut |job: Job| job());
+    fs.fsync_then((ino, OpenNr::default()), data_only, done, &mut |job: Job| job());
     told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
 }

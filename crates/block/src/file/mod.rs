@@ -204,6 +204,16 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
+    fn drop_page_cache(&self) {
+        if self.is_direct() {
+            return;
+        }
+        // Only clean pages can be dropped. Those that cannot be written either become clean, or
+        // stay dirty and are written by a later flush; which of them failed does not matter here.
+        let _ = self.sync();
+        let _ = rustix::fs::fadvise(self.file(), 0, None, rustix::fs::Advice::DontNeed);
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }

@@ -212,6 +212,32 @@ fn image_buffered() {
     exercise(&device);
 }
 
+/// Of a buffered image no page is left, and nothing that was written is lost.
+#[test]
+fn pages_of_a_buffered_image_are_dropped() {
+    let dir = TempDir::new().expect("dir");
+    let path = image(&dir, 4 * MIB);
+    let device = open(&path, &OpenOptions::read_write().direct(Direct::Off));
+    let cached = |offset: u64| {
+        let mut buf = [0; 4096];
+        let bufs = &mut [IoSliceMut::new(&mut buf)];
+        rustix::io::preadv2(device.file(), bufs, offset, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+    };
+    device.write_at(&[7; 8192], MIB).expect("write");
+    const TMPFS: i64 = 0x0102_1994;
+    if !cached(MIB) || rustix::fs::statfs(&path).is_ok_and(|fs| fs.f_type == TMPFS) {
+        println!("SKIP: a file system that is nothing but a page cache");
+        return;
+    }
+    device.flush().expect("flush");
+    device.write_at(&[8; 4096], MIB + 4096).expect("write");
+    device.drop_page_cache();
+    assert!(!cached(MIB) && !cached(MIB + 4096));
+    let mut read = [0; 8192];
+    device.read_at(&mut read, MIB).expect("read");
+    assert!(read[..4096] == [7; 4096] && read[4096..] == [8; 4096]);
+}
+
 #[test]
 fn image_direct() {
     let dir = TempDir::new().expect("dir");

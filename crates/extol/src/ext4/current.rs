@@ -4,6 +4,8 @@
 //! operation is under way. There is a lock per lane, each with the state in it, so that threads do
 //! not contend for one cache line ([`extol_task::tally`](extol_task::lane) has the lanes).
 //!
+//! An operation takes the lock once: what it changes and what it makes durable are of one state.
+//!
 //! Locking: the outermost lock. An operation may begin inside another one of the same thread (a
 //! listing that looks names up), so it is held recursively. One operation may wait for another; so
 //! [`Current::stop_all`] does not wait for ever, and lets go of every lane if it fails.

@@ -19,6 +19,18 @@
 //! ([`InodeTable::adopt`](crate::inodes::InodeTable::adopt)). Files that were deleted while they
 //! were open are among these: recovery frees them.
 //!
+//! Durability. A program that wrote before the volume was stopped may call fsync after it was
+//! opened again. Its changes are gone, so that fsync fails: an inode that comes back with other
+//! times or another size than it had in memory, or that had dirty pages or changes that are in no
+//! commit, is *undone* ([`InodeTable::tells_undone`](crate::inodes::InodeTable::tells_undone)). So
+//! does the first sync of the volume.
+//!
+//! The page cache below. After a failed flush of a buffered device Linux marks pages as clean that
+//! it did not write: reads show them until they are evicted, and the medium holds something else.
+//! Recovery and every later read must see the medium, so the pages are dropped first
+//! ([`BlockDevice::drop_page_cache`](extol_block::BlockDevice::drop_page_cache)). Direct devices
+//! read from the medium anyway.
+//!
 //! Invariants
 //! - RO-1: nothing is written by the stopped mount once recovery begins: its fence is closed
 //!   (`mount::close::abandon`).
@@ -26,16 +38,19 @@
 //!   stopped, readable as it was, and a later remount tries again ([`Ext4::reopen`]).
 //! - RO-3: no reference is taken or given back between the end of one state and the beginning of
 //!   the next: no operation is under way ([`Current::stop_all`](super::current::Current)).
-//! - RO-4: a shutdown on purpose is not mended: it stands for a power cut.
+//! - RO-4: no fsync and no sync succeeds for changes that were lost ([`compare`]).
+//! - RO-5: what is read afterwards is on the medium, or was written afterwards.
+//! - RO-6: a shutdown on purpose is not mended: it stands for a power cut.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Inode, InodeNr};
+use extol_ondisk::{Inode, InodeNr, Time};
 use extol_vfs::RemountError;
 
 use super::Ext4;
+use crate::inodes::{Continuity, InodeState};
 use crate::maintenance;
 use crate::mount::threads::Threads;
 use crate::mount::{self, Purpose, close};
@@ -82,13 +97,17 @@ impl Ext4 {
             return refuse("operations are still under way; try again");
         };
         close::abandon(old, threads);
+        self.device.drop_page_cache();
+        if let Some(log) = &old.options.lock().journal.device {
+            log.drop_page_cache();
+        }
         let options = for_a_mount(old, options);
         let (new, new_threads, _) =
             match mount::open(Purpose::Use, Arc::clone(&self.device), &options) {
                 Ok(opened) => opened,
                 Err(e) => return refuse(e),
             };
-        let outdated = new.table.adopt(&old.table, &new.vol, |ino| is_same(old, &new, ino));
+        let outdated = new.table.adopt(&old.table, &new.vol, |ino| compare(old, &new, ino));
         if old.freeze_gate.refuses() {
             new.freeze_gate.refuse();
         }
@@ -116,21 +135,42 @@ fn for_a_mount(old: &MountedFs, mut options: MountOptions) -> MountOptions {
     options
 }
 
-/// True if a number means the same inode as before.
-fn is_same(old: &MountedFs, new: &MountedFs, ino: u32) -> bool {
-    let Ok(now) = new.vol.read_inode(InodeNr(ino)) else { return false };
+/// What is left of the inode that a number meant before.
+fn compare(old: &MountedFs, new: &MountedFs, ino: u32) -> Continuity {
+    let Ok(now) = new.vol.read_inode(InodeNr(ino)) else { return Continuity::Lost };
     if now.links == 0 {
-        return false;
+        return Continuity::Lost;
     }
-    let was = match old.table.used(ino) {
-        Some(cell) => cell.read_any().ok().map(|st| identity(&st.node.raw)),
-        None => old.vol.read_inode(InodeNr(ino)).ok().map(|raw| identity(&raw)),
+    let whole = match old.table.used(ino) {
+        Some(cell) => match cell.read_any() {
+            Ok(st) if identity(&st.node.raw) != identity(&now) => return Continuity::Lost,
+            Ok(st) => changes(&st.node.raw) == changes(&now) && !is_ahead(old, &st),
+            Err(_) => return Continuity::Lost,
+        },
+        None => match old.vol.read_inode(InodeNr(ino)) {
+            Ok(was) if identity(&was) == identity(&now) => changes(&was) == changes(&now),
+            _ => return Continuity::Lost,
+        },
     };
-    was == Some(identity(&now))
+    if whole { Continuity::Whole } else { Continuity::Undone }
 }
 
 /// Generation and kind.
 fn identity(inode: &Inode) -> (u32, u16) {
     const KIND: u16 = 0o170_000;
     (inode.generation, inode.mode & KIND)
+}
+
+/// What most changes of an inode change, but for the time of the last access.
+fn changes(inode: &Inode) -> (u64, Time, Time) {
+    (inode.size, inode.mtime, inode.ctime)
+}
+
+/// True if an inode has data in memory only, or changes that are in no commit. (Two changes may
+/// have the same times: the clock of the times is coarse.)
+fn is_ahead(old: &MountedFs, st: &InodeState) -> bool {
+    let deferred = st.deferred.as_ref().is_some_and(|deferred| !deferred.is_written());
+    let in_running = st.is_changed && st.sync_tid.after(old.vol.journal.committed());
+    let recorded = || old.tracker.has_recorded(st.sync_tid, st.node.ino.0);
+    !st.pages.is_empty() || deferred || (in_running && !recorded())
 }

@@ -101,6 +101,14 @@ impl Tracker {
         });
     }
 
+    /// True if the fast commits so far hold all that transaction `tid` has changed in an inode.
+    /// False where none are made.
+    pub fn has_recorded(&self, tid: Tid, ino: u32) -> bool {
+        let target = SyncTarget { ino, data_only: false };
+        let open = self.open.lock();
+        open.changes.iter().find(|c| c.tid == tid).is_some_and(|c| !c.wants(&target))
+    }
+
     /// What makes the targets durable ([`FastSource::collect`]).
     pub fn collect(&self, tid: Tid, targets: &[SyncTarget]) -> Collected {
         let mut open = self.open.lock();

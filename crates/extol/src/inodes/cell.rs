@@ -42,6 +42,8 @@ pub(crate) struct InodeState {
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
     pub is_new: bool,
+    /// A transaction has changed it since it was loaded.
+    pub is_changed: bool,
     /// Deleted: the number may be that of another inode, unless it is held. The thread that deletes
     /// the inode still has to take it out of memory.
     pub is_deleted: bool,
@@ -62,6 +64,7 @@ impl InodeState {
             reserve: None,
             lazy_times: false,
             is_new: false,
+            is_changed: false,
             is_deleted: false,
         }
     }

@@ -88,9 +88,10 @@ fn perform(fs: &MountedFs, work: Work) -> Result<()> {
     unplaced
 }
 
-/// Makes everything durable.
+/// Makes everything durable. Err as well if changes before it were lost, the first time.
 pub(crate) fn sync(fs: &MountedFs) -> Result<()> {
-    fs.maintenance.ask(Work::empty())
+    fs.maintenance.ask(Work::empty())?;
+    if fs.table.sync_tells_undone() { Err(files::undone()) } else { Ok(()) }
 }
 
 /// EXT4_IOC_CHECKPOINT.

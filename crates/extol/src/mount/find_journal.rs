@@ -41,6 +41,9 @@ pub(crate) fn find(
             "the volume has an external journal: name it with -o journal_path=FILE_OR_DEVICE",
         );
     };
+    if sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
+        device.drop_page_cache();
+    }
     // As the volume's own device: after the first failed write nothing more is written.
     external(Arc::new(FailLatch::new(device)), sb, geo)
 }

@@ -32,7 +32,7 @@ pub(crate) mod threads;
 use std::sync::Arc;
 
 use extol_block::{FailLatch, SharedDevice};
-use extol_ondisk::{Geometry, Superblock};
+use extol_ondisk::{Geometry, Incompat, Superblock};
 
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::guard::claim::BootTime;
@@ -56,6 +56,10 @@ pub(crate) fn open(
     let unlocked = !dev.is_locked();
     let fence = Arc::new(Fence::new(dev));
     let dev: SharedDevice = Arc::new(FailLatch::new(Arc::clone(&fence) as SharedDevice));
+    // A recovery must see what is on the medium, and so must the dry run before it.
+    if read_superblock(&*dev, options.access.superblock).is_ok_and(|sb| needs_recovery(&sb)) {
+        dev.drop_page_cache();
+    }
     let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(BootTime)));
     let guarded: SharedDevice =
         Arc::new(GuardedDevice::new(Arc::clone(&dev), Arc::clone(&guard), Part::Volume));
@@ -87,6 +91,10 @@ pub(crate) fn open(
             Err(e)
         }
     }
+}
+
+fn needs_recovery(sb: &Superblock) -> bool {
+    sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
 }
 
 /// Makes sure that nothing refuses the mount, and claims the volume where it has multi-mount

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::fast_commit::SyncTarget;
 use extol_jbd2::{DeferredWrite, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
 use super::reserve::Reservation;
 use super::with_space;
@@ -128,7 +128,7 @@ fn write_with<T>(
         }
         written
     };
-    fsync(fs, ino, false)?;
+    make_durable(fs, ino, false)?;
     Ok(written)
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
         };
-    if must_sync { fsync(fs, dir, false) } else { Ok(()) }
+    if must_sync { make_durable(fs, dir, false) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
@@ -246,8 +246,23 @@ fn lost(error: extol_jbd2::JournalError) -> FsError {
     FsError::Io(error.to_string())
 }
 
-/// Makes a file durable.
-pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
+/// Makes a file durable, through one open of it.
+pub(crate) fn fsync(fs: &MountedFs, (ino, open): (u32, OpenNr), data_only: bool) -> Result<()> {
+    make_durable(fs, ino, data_only).and_then(|()| check_whole(fs, ino, open))
+}
+
+/// Err if changes that an fsync would have to make durable are lost.
+fn check_whole(fs: &MountedFs, ino: u32, open: OpenNr) -> Result<()> {
+    if fs.table.tells_undone(ino, open) { Err(undone()) } else { Ok(()) }
+}
+
+/// Changes were lost when a stopped volume was opened again.
+pub(crate) fn undone() -> FsError {
+    FsError::Io("changes that were not durable when the volume was stopped are lost".into())
+}
+
+/// [`fsync`] of the changes that are in memory now.
+fn make_durable(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     let mut synced = begin_fsync(fs, ino, data_only)?;
     let journal = &fs.vol.journal;
     let deferred = synced.deferred.take();
@@ -264,7 +279,7 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
 /// [`Mountable::fsync_then`](extol_vfs::Mountable). If it takes long, all of it becomes a job.
 pub(crate) fn fsync_then(
     fs: &Arc<MountedFs>,
-    ino: u32,
+    (ino, open): (u32, OpenNr),
     data_only: bool,
     done: Done,
     lead: &mut dyn FnMut(Job),
@@ -273,15 +288,15 @@ pub(crate) fn fsync_then(
     let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
     if takes_long() {
         let its = Arc::clone(fs);
-        lead(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        lead(Box::new(move || sync_then(&its, (ino, open), data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, lead);
+        sync_then(fs, (ino, open), data_only, done, lead);
     }
 }
 
 fn sync_then(
     fs: &Arc<MountedFs>,
-    ino: u32,
+    (ino, open): (u32, OpenNr),
     data_only: bool,
     done: Done,
     lead: &mut dyn FnMut(Job),
@@ -290,13 +305,17 @@ fn sync_then(
         Ok(synced) => synced,
         Err(error) => return done(fs.note(Err(error))),
     };
+    let its = Arc::clone(fs);
+    let done: Done = Box::new(move |result| {
+        done(its.note(result.and_then(|()| check_whole(&its, ino, open))));
+    });
     let journal = &fs.vol.journal;
     if synced.journalled {
         let result = journal.make_durable(journal.newest());
-        return done(fs.note(synced.end(fs, result)));
+        return done(synced.end(fs, result));
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
-    let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
+    let done = Box::new(move |result| done(synced.end(&its, result)));
     journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, lead);
 }
 
@@ -305,7 +324,7 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
     fs.throttle.fsynced(ino);
-    let mut st = cell.write()?;
+    let mut st = cell.write_for_flush()?;
     if !fs.writes_nothing() {
         data::flush::flush_for_fsync(fs, &mut st)?;
     }

@@ -1,12 +1,12 @@
 //! Requests about file contents: open, read, write, fsync, fallocate, lseek.
 //!
-//! The only state of an open file is a count in the file system, which keeps the file when its last
-//! name is removed. The kernel holds a reference on every inode that it used recently, so without
-//! the count most removed files would become orphans for a moment, which costs one more
-//! transaction. OPEN is needed anyway: the kernel does not know which files are immutable or
-//! append-only, and with a write-back cache an error of the write itself would come too late. A
-//! file that was deleted between the kernel's lookup and its open gives ESTALE: the kernel repeats
-//! the lookup.
+//! The only state of an open file is its number, by which an fsync is told of lost changes, and a
+//! count in the file system, which keeps the file when its last name is removed. The kernel holds a
+//! reference on every inode that it used recently, so without the count most removed files would
+//! become orphans for a moment, which costs one more transaction. OPEN is needed anyway: the kernel
+//! does not know which files are immutable or append-only, and with a write-back cache an error of
+//! the write itself would come too late. A file that was deleted between the kernel's lookup and
+//! its open gives ESTALE: the kernel repeats the lookup.
 //!
 //! An append-only file is opened for writing without the page cache: the write-back of a page does
 //! not distinguish an append from an overwrite, and O_APPEND, which the open requires, can be
@@ -24,7 +24,7 @@
 //! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages
 //! writes them back, while other threads handle those writes.
 
-use extol_vfs::{Author, Fallocate, Seek};
+use extol_vfs::{Author, Fallocate, OpenNr, Seek};
 
 use super::names::put_open;
 use super::{Context, Outcome, creds};
@@ -58,9 +58,9 @@ impl Context<'_> {
 
     /// Counts a file as open and appends the open part of a reply.
     pub(super) fn put_file(&self, reply: &mut Reply, ino: u32, flags: u32) -> Result<()> {
-        self.fs.opened(ino)?;
+        let open = self.fs.opened(ino)?;
         reply.opened = Some(ino);
-        put_open(reply, flags);
+        put_open(reply, open, flags);
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl Context<'_> {
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Result<Outcome> {
         let mut args = request.args();
-        args.skip(8)?;
+        let open = OpenNr(args.u64()?);
         let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
             self.server.about_to_wait();
@@ -125,10 +125,10 @@ impl Context<'_> {
         }
         let ino = self.ino(request.nodeid)?;
         let Some(done) = self.server.defer(request) else {
-            self.fs.fsync(ino, data_only)?;
+            self.fs.fsync_open(ino, open, data_only)?;
             return Ok(Outcome::Reply);
         };
-        self.fs.fsync_then(ino, data_only, done, &mut |job| {
+        self.fs.fsync_then((ino, open), data_only, done, &mut |job| {
             self.server.about_to_wait();
             job();
         });

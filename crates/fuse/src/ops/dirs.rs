@@ -7,7 +7,7 @@
 //! Attributes are fetched by inode number where the file system can. The kernel holds the
 //! directory's lock during the request, so the name and the number still belong together.
 
-use extol_vfs::{DirEntry, FsError};
+use extol_vfs::{DirEntry, FsError, OpenNr};
 
 use super::names::put_open;
 use super::{Context, type_bits};
@@ -21,7 +21,7 @@ impl Context<'_> {
         if self.agreed.has(cap::NO_OPENDIR_SUPPORT) {
             return Err(Errno(libc::ENOSYS));
         }
-        put_open(reply, fopen::KEEP_CACHE | fopen::CACHE_DIR);
+        put_open(reply, OpenNr::default(), fopen::KEEP_CACHE | fopen::CACHE_DIR);
         Ok(())
     }
 

@@ -4,8 +4,13 @@
 //! not exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.`
 //! names an inode by its number, on which there may be no reference, and the kernel compares the
 //! generation in the answer with that in the handle.
+//!
+//! CREATE without O_EXCL is sent for a name that is not there as far as the kernel knows. If it is
+//! there all the same, as it may be once a stopped volume was opened again, the answer is ESTALE:
+//! the kernel looks the name up anew and opens what it finds, with its own check of permissions and
+//! O_TRUNC. An answer with the file would say that it was made, and the kernel would do neither.
 
-use extol_vfs::{FsError, NewNode, RenameFlags};
+use extol_vfs::{FsError, NewNode, OpenNr, RenameFlags};
 
 use super::{Context, VALID, creds, decode_device};
 use crate::abi::{ENTRY_OUT, ROOT_NODE, op};
@@ -114,11 +119,17 @@ impl Context<'_> {
 
     pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let mut args = request.args();
-        args.skip(4)?;
+        let flags = args.u32()?.cast_signed();
         let (mode, umask) = (args.u32()?, args.u32()?);
         args.skip(4)?;
         let name = args.name()?;
-        let ino = self.make(request, reply, NewNode::Regular, Made { name, mode, umask })?;
+        let made = self.make(request, reply, NewNode::Regular, Made { name, mode, umask });
+        let ino = match made {
+            Err(Errno(libc::EEXIST)) if flags & libc::O_EXCL == 0 => {
+                return Err(FsError::Stale.into());
+            }
+            made => made?,
+        };
         self.put_file(reply, ino, self.agreed.open_flags())
     }
 
@@ -170,8 +181,7 @@ struct Made<'a> {
     umask: u32,
 }
 
-/// Appends the open part of a reply. No state hangs on what is open but a count, so every handle is
-/// 0.
-pub(super) fn put_open(reply: &mut Reply, flags: u32) {
-    reply.u64(0).u32(flags).u32(0);
+/// Appends the open part of a reply; the handle is the number of the open.
+pub(super) fn put_open(reply: &mut Reply, open: OpenNr, flags: u32) {
+    reply.u64(open.0).u32(flags).u32(0);
 }

@@ -5,7 +5,8 @@ mod state;
 
 use extol_vfs::{
     Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileKind, FileSystem, FsError, Mountable,
-    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, VolumeControl, XattrSet,
+    NewNode, OpenNr, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, VolumeControl,
+    XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 use state::{State, now};
@@ -466,7 +467,7 @@ impl Mountable for MemFs {
 
     fn fsync_then(
         &self,
-        ino: u32,
+        (ino, open): (u32, OpenNr),
         data_only: bool,
         done: Done,
         lead: &mut dyn FnMut(extol_vfs::Job),
@@ -476,7 +477,7 @@ impl Mountable for MemFs {
             self.moved_on.notify_all();
             return;
         }
-        let result = self.fsync(ino, data_only);
+        let result = self.fsync_open(ino, open, data_only);
         lead(Box::new(move || done(result)));
     }
 

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use extol_fuse::MountConfig;
+use extol_vfs::{Creds, FileSystem, NewNode};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
-use super::{mount, mount_with};
+use super::{as_ordinary_user, mount, mount_with};
 
 #[test]
 fn files_and_directories() {
@@ -94,6 +95,38 @@ fn names_that_do_not_exist_are_remembered_until_made() {
     assert!(!m.path("x").exists());
     fs::write(m.path("x"), "1").unwrap();
     assert_eq!(fs::read_to_string(m.path("x")).unwrap(), "1");
+    m.unmount();
+}
+
+/// A name that is there although the kernel knows it as missing is opened as any other: emptied if
+/// asked for, and only with the permission to do so.
+#[test]
+fn a_name_that_the_kernel_knows_as_missing_is_opened() {
+    let Some(mut m) = mount() else { return };
+    let behind = |name: &str| {
+        assert!(!m.path(name).exists());
+        let (root, new, creds) = (m.fs.root(), NewNode::Regular, Creds::default());
+        let ino = m.fs.create(root, name.as_bytes(), new, 0o644, 0, creds).unwrap().id.ino;
+        m.fs.write(ino, 0, b"old contents").unwrap();
+        m.fs.forget(ino, 1);
+        u64::from(ino)
+    };
+    let ino = behind("x");
+    let mut file = File::create(m.path("x")).unwrap();
+    file.write_all(b"new").unwrap();
+    assert_eq!(file.metadata().unwrap().ino(), ino);
+    assert_eq!(fs::read(m.path("x")).unwrap(), b"new");
+    behind("kept");
+    let kept = File::options().append(true).create(true).open(m.path("kept")).unwrap();
+    assert_eq!(kept.metadata().unwrap().size(), 12);
+    behind("new");
+    let error = File::create_new(m.path("new")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
+    behind("mine");
+    let said = as_ordinary_user(&format!("echo text > {}", m.path("mine").display()));
+    assert!(said.contains("Permission denied"), "{said}");
+    assert_eq!(fs::read(m.path("mine")).unwrap(), b"old contents");
+    drop((file, kept));
     m.unmount();
 }
 

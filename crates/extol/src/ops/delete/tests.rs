@@ -255,6 +255,6 @@ fn a_failed_deletion_releases_the_number() {
     }
     fs.unlink(fs.root(), b"a").unwrap();
     assert!(fs.inner().orphans.contains(ino));
-    assert_eq!(fs.opened(ino), Ok(()));
+    assert!(fs.opened(ino).is_ok());
     assert!(!fs.inner().table.is_held(ino));
 }
