@@ -14,7 +14,7 @@ set -euo pipefail
 demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 mount:mount cc:gcc)
 tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench
        postmark:postmark c++:g++ tar:tar gzip:gzip setpriv:util-linux unshare:util-linux git:git
-       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace fish:fish zsh:zsh)
+       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace fish:fish zsh:zsh sfdisk:fdisk)
 package=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
 
 case ${1:-} in
