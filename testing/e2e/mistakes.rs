@@ -2,8 +2,8 @@
 //! typed, and what was there before is there afterwards.
 
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, extol, extol_ok, require,
-    run, run_ok, text, tool,
+    ExtolMount, Finished, Fuse2fsMount, Image, KernelMount, LoopDevice, Need, Scratch, extol,
+    extol_ok, require, run, run_ok, text, tool,
 };
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -346,32 +346,40 @@ fn what_is_mounted_is_not_used() {
         &["mount", "IMAGE", text(&out)],
         &["check", "IMAGE"],
     ];
-    let try_all = |image: &Path| {
+    let try_all = |image: &Path, by: &str| {
         for command in commands {
             let line: Vec<&str> =
                 command.iter().map(|w| if *w == "IMAGE" { text(image) } else { w }).collect();
             let code = if command[0] == "check" { 8 } else { 32 };
             let more: &[&str] = if command[0] == "check" { &["or use --mounted"] } else { &[] };
-            let at = format!("is mounted at {}: unmount it first", dir.display());
-            refused(&line, code, &[&[text(image), &at], more].concat());
+            let at = format!("is mounted at {}{by}", dir.display());
+            let words = [text(image), &at, ": unmount it first"];
+            refused(&line, code, &[&words, more].concat());
         }
     };
     let image = Image::mke2fs(scratch.path(), "extol.img", 32 << 20, &["-t", "ext4"]);
     let mount = ExtolMount::start(&image.path, &dir, &[]);
-    try_all(&image.path);
+    try_all(&image.path, ":");
     assert_eq!(try_extol(&["check", "--mounted", text(&image.path)]).code, Some(0));
     mount.unmount();
     let image = Image::mke2fs(scratch.path(), "linux.img", 32 << 20, &["-t", "ext4"]);
     let device = LoopDevice::attach(&image.path);
     let mount = KernelMount::mount_device(device.path(), &dir, &[]);
-    try_all(&image.path);
-    try_all(device.path());
+    try_all(&image.path, ":");
+    try_all(device.path(), ":");
     mount.unmount();
     // What the kernel only reads can be read.
     let mount = KernelMount::mount_device(device.path(), &dir, &["ro"]);
     assert!(extol_ok(&["ls", text(&image.path)]).contains("lost+found"));
     mount.unmount();
     device.detach();
+    // fuse2fs locks nothing.
+    if require(&[Need::Tool("fuse2fs")]) {
+        let mount = Fuse2fsMount::start(&image.path, &dir, &[]);
+        try_all(&image.path, " by fuse2fs (");
+        mount.unmount();
+        assert!(extol_ok(&["ls", text(&image.path)]).contains("lost+found"));
+    }
 }
 
 /// Where a volume does not come to be, the file that was there stays as it is.

@@ -97,7 +97,7 @@ impl ProgressLines {
 
 fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Report> {
     if !args.mounted
-        && let Some(mut failure) = volume::writable_by_kernel(&args.source)
+        && let Some(mut failure) = volume::written_by_others(&args.source)
     {
         failure.line += OR_MOUNTED;
         return Err(failure);

@@ -130,13 +130,17 @@ pub fn is_write_protected(source: &Path) -> bool {
 }
 
 /// The failure for reading a volume that the kernel has mounted read-write, itself or through a
-/// loop device: what is read may be half written. (Where another Extol writes it, the open fails.)
-pub fn writable_by_kernel(source: &Path) -> Option<Failure> {
+/// loop device, or that fuse2fs has: what is read may be half written. (Where another Extol writes
+/// it, the open fails.)
+pub fn written_by_others(source: &Path) -> Option<Failure> {
     let meta = std::fs::metadata(source).ok()?;
     let loops = match meta.file_type().is_block_device() {
         true => Vec::new(),
         false => extol_proc::loop_devices_over(meta.dev(), meta.ino()),
     };
+    if let Some(server) = extol_proc::other_server_over(&meta) {
+        return Some(Failure::about(source.display(), server));
+    }
     let table = MountTable::own().ok()?;
     let of = |number| mounted_writable(&table, number);
     if meta.file_type().is_block_device() {

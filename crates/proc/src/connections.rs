@@ -1,12 +1,16 @@
-//! FUSE connections: which process serves a mount.
+//! FUSE connections: which process serves a mount, and which file that is of.
 //!
 //! The kernel names a connection by the device number of its file system. Newer kernels show it in
 //! `fdinfo` of each open `/dev/fuse` that belongs to it; older ones show nothing, and then no
 //! process is found.
 
-use std::path::Path;
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
-use crate::mounts::DeviceNumber;
+use crate::holders::bounded;
+use crate::mounts::{DeviceNumber, MountTable};
 use crate::process::{Process, processes};
 use crate::text::{field, number, read};
 use crate::users::{look_at, open_files};
@@ -33,6 +37,68 @@ pub fn served_by(process: Process) -> Vec<DeviceNumber> {
 #[must_use]
 pub fn daemons_of(device: DeviceNumber) -> Vec<Process> {
     processes().into_iter().filter(|process| served_by(*process).contains(&device)).collect()
+}
+
+/// A process that has a file mounted through FUSE, and has it open for writing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OtherServer {
+    /// It.
+    pub process: Process,
+    /// Where, if that is known.
+    pub dir: Option<PathBuf>,
+}
+
+/// As the end of a sentence that begins with the file: where it is, and what to do.
+impl fmt::Display for OtherServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let process = self.process;
+        match self.dir.as_deref().map(Path::display) {
+            Some(dir) => {
+                write!(f, "is mounted at {dir} by {process}: unmount it first (umount {dir})")
+            }
+            None => {
+                write!(f, "is open for writing in {process}, which serves a mount: end that first")
+            }
+        }
+    }
+}
+
+/// What has an image mounted that is not Extol: fuse2fs and its kind lock no image. Looks for a
+/// bounded time.
+#[must_use]
+pub fn other_server_over(file: &Metadata) -> Option<OtherServer> {
+    let table = MountTable::own().ok()?;
+    // Without such a mount no process needs to be looked at.
+    table.iter().find(|mount| mount.is_fuse() && !mount.is_extol())?;
+    let file = file.clone();
+    bounded(move || {
+        let process = processes().into_iter().find(|process| is_server_over(*process, &file))?;
+        let served = served_by(process);
+        let mount = table.iter().find(|mount| served.contains(&mount.device));
+        Some(OtherServer { process, dir: mount.map(|mount| mount.dir.clone()) })
+    })
+}
+
+fn is_server_over(process: Process, file: &Metadata) -> bool {
+    if process == Process::own() {
+        return false;
+    }
+    let (mut serves, mut writes) = (false, false);
+    for link in open_files(process).unwrap_or_default() {
+        let Some(stat) = look_at(&link) else { continue };
+        serves |= stat.rdev == FUSE;
+        let is_file = stat.dev == DeviceNumber::of(file.dev()) && stat.ino == file.ino();
+        writes |= is_file && is_open_for_writing(process, &link);
+    }
+    serves && writes
+}
+
+fn is_open_for_writing(process: Process, link: &Path) -> bool {
+    const ACCESS: u32 = 0o3;
+    let info = link.file_name().and_then(|number| read(process.file("fdinfo").join(number)));
+    let flags = info.as_deref().and_then(|info| field(info, "flags"));
+    let flags = flags.and_then(|flags| std::str::from_utf8(flags).ok());
+    flags.and_then(|flags| u32::from_str_radix(flags, 8).ok()).is_some_and(|f| f & ACCESS != 0)
 }
 
 /// The connection in a file of `fdinfo`.

@@ -27,7 +27,7 @@ mod process;
 mod text;
 mod users;
 
-pub use connections::{daemons_of, served_by};
+pub use connections::{OtherServer, daemons_of, other_server_over, served_by};
 pub use holders::{Holder, bounded, holder_of};
 pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};

@@ -156,19 +156,21 @@ pub(crate) fn open_files(process: Process) -> Result<Vec<PathBuf>, Hidden> {
 /// What statx(2) tells of the target of a link.
 pub(crate) struct Stat {
     mount: Option<u64>,
-    dev: DeviceNumber,
+    pub(crate) dev: DeviceNumber,
+    pub(crate) ino: u64,
     pub(crate) rdev: DeviceNumber,
     is_block_device: bool,
 }
 
 pub(crate) fn look_at(link: &Path) -> Option<Stat> {
-    let asked = StatxFlags::MNT_ID | StatxFlags::TYPE;
+    let asked = StatxFlags::MNT_ID | StatxFlags::TYPE | StatxFlags::INO;
     let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, asked).ok()?;
     let has = StatxFlags::from_bits_retain(stat.stx_mask);
     let kind = rustix::fs::FileType::from_raw_mode(stat.stx_mode.into());
     Some(Stat {
         mount: has.contains(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id),
         dev: DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
+        ino: stat.stx_ino,
         rdev: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
         is_block_device: kind == rustix::fs::FileType::BlockDevice,
     })

@@ -6,6 +6,8 @@
 //! - *A kernel mount of a loop device over the image*: the image's loop devices are looked up in
 //!   sysfs and opened with `O_EXCL`. A busy one refuses the open; idle ones stay claimed while the
 //!   image is open, so that they cannot be mounted.
+//! - *fuse2fs and its kind on a disk image*, which lock nothing: a process that serves a mount of
+//!   FUSE and has the image open for writing refuses the open.
 //! - *Extol on a loop device, another on its image*: opening a loop device also locks its backing
 //!   file.
 //!
@@ -106,8 +108,17 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
         return Ok(Claims { backing, ..Claims::none() });
     }
     let locked = lock(file, read_only)?;
+    if !read_only {
+        not_served_by_other(file)?;
+    }
     let loops = if read_only { Vec::new() } else { claim_loop_devices(file)? };
     Ok(Claims { _loops: loops, locked, ..Claims::none() })
+}
+
+/// Fails if another FUSE file system than Extol has the image mounted for writing.
+fn not_served_by_other(file: &File) -> Result<(), String> {
+    let meta = file.metadata().map_err(|error| error.to_string())?;
+    extol_proc::other_server_over(&meta).map_or(Ok(()), |server| Err(server.to_string()))
 }
 
 /// Makes shared locks exclusive: that of a disk image, or those on the file behind a block device
@@ -123,7 +134,7 @@ pub(super) fn claim_more(
     let raise = |file| lock_beside(file, false, |_| None).map(|_| ());
     let mut more = locked.map_or(Ok(()), raise).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
-        more = claim_loop_devices(file);
+        more = not_served_by_other(file).and_then(|()| claim_loop_devices(file));
     }
     if more.is_err() {
         // The kernel may have dropped the lock. If a writer has come since, this stays without one.

@@ -66,7 +66,7 @@ impl Tree {
         }
         if write {
             interrupt::catch()?;
-        } else if let Some(failure) = volume::writable_by_kernel(&args.source) {
+        } else if let Some(failure) = volume::written_by_others(&args.source) {
             return Err(failure);
         }
         options.access.read_only |= !write;
