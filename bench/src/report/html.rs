@@ -11,6 +11,7 @@ const STYLE: &str = "\
     th{border-bottom:2px solid #888}.t{text-align:left}.missed{color:#b00;font-weight:bold}\
     code{background:#f3f3f3;padding:.1em .3em;overflow-wrap:anywhere}\
     td.t:first-child{min-width:9em}.goals td.t:first-child{min-width:15em}\
+    .goals td:last-child{min-width:10em;text-align:left}\
     figure{margin:1.5em 0}svg{max-width:100%;height:auto}\
     dt{float:left;clear:left;width:9em;color:#666}dd{margin-left:9em;overflow-wrap:anywhere}\
     @media(max-width:40em){body{margin:1em auto;padding:0 .8em}h1{font-size:1.4em}\
