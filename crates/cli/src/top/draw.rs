@@ -367,7 +367,7 @@ mod tests {
             assert!(text.contains(&blocks) || text.contains("243.8us, … "), "{text}");
         }
         let text = at(12_345_678).join("\n");
-        assert!(text.contains("  wrote     12345678 batches, … "), "{text}");
+        assert!(text.contains("  wrote     12345678 batches, …│"), "{text}");
     }
 
     /// The first line says that the volume is read-only, and why.
