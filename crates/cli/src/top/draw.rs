@@ -104,8 +104,13 @@ fn both_ends(line: &str, width: usize) -> String {
         return line.to_owned();
     }
     let tail = (width / 2).min(SHORT);
-    let head = width.saturating_sub(tail + 1);
-    line.chars().take(head).chain(['…']).chain(line.chars().skip(len - tail)).collect()
+    let head = width.saturating_sub(tail + 3);
+    let (head, tail): (String, String) =
+        (line.chars().take(head).collect(), line.chars().skip(len - tail).collect());
+    // At words: half a number would be another one.
+    let head = head.rsplit_once(' ').map_or(&*head, |(words, _)| words);
+    let tail = tail.split_once(' ').map_or(&*tail, |(_, words)| words);
+    format!("{head} … {tail}")
 }
 
 fn gauge<'a>(title: &'a str, percent: u64, label: String, color: Color) -> Gauge<'a> {
@@ -390,6 +395,14 @@ mod tests {
         let rows = super::tests::rows(&view, 80, 24);
         assert!(rows[0].starts_with("/mnt: read-only: writing"), "{}", rows[0]);
         assert!(rows[0].trim_end().ends_with("No space left on device"), "{}", rows[0]);
+        for word in rows[0].split_whitespace().filter(|word| *word != "…") {
+            let cause = view.stats().unwrap().read_only_reason.as_deref().unwrap();
+            assert!(format!("/mnt: read-only: {cause}").split(' ').any(|w| w == word), "{word}");
+        }
+        for width in SHORT..200 {
+            assert!(both_ends(&"é12 ".repeat(30), width).chars().count() <= width);
+        }
+        assert_eq!(both_ends(&"x".repeat(100), SHORT).chars().count(), SHORT);
     }
 
     #[test]
