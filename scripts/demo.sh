@@ -4,6 +4,7 @@
 # happens through the library.
 #
 #   DEMO_IMAGE=demo.img DEMO_DIR=demo-mnt DEMO_FILES=4000 DEMO_THREADS=8 scripts/demo.sh
+#   DEMO_EXTOL=PATH    with this extol: nothing is installed or built
 #
 # Needs what scripts/install-deps.sh demo installs. Exit code: 0, or that of the first step that
 # fails.
@@ -14,16 +15,18 @@ image=${DEMO_IMAGE:-demo.img}
 dir=${DEMO_DIR:-demo-mnt}
 files=${DEMO_FILES:-4000}
 threads=${DEMO_THREADS:-8}
-extol=${CARGO_TARGET_DIR:-target}/quick/extol
+extol=${DEMO_EXTOL:-${CARGO_TARGET_DIR:-target}/quick/extol}
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
-scripts/install-deps.sh demo
-say "Building (the first time takes one to two minutes on two processors) ..."
-# Cargo shows its progress: a bar on a terminal, else a line for each crate.
-cargo build --profile quick -p extol-cli
+if [ -z "${DEMO_EXTOL:-}" ]; then
+    scripts/install-deps.sh demo
+    say "Building (the first time takes one to two minutes on two processors) ..."
+    # Cargo shows its progress: a bar on a terminal, else a line for each crate.
+    cargo build --profile quick -p extol-cli
+fi
 
 if [ ! -e "$image" ]; then
     say "Making a volume of 1 GiB in $image"
@@ -59,7 +62,8 @@ say "Mounting $image on $dir"
 "$extol" mount "$image" "$dir"
 grep -F "$(cd "$dir" && pwd -P)" /proc/mounts
 
-work=$dir/demo-$(date +%s)
+# (Also for two runs within a second.)
+work=$dir/demo-$(date +%s)-$$
 say "Writing $files files from $threads threads, an fsync after each"
 mkdir "$work"
 start=$(date +%s.%N)

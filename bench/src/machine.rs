@@ -2,6 +2,17 @@
 
 use serde::Serialize;
 
+/// Bytes of memory that programs can get without swapping.
+#[must_use]
+pub fn free_memory() -> Option<u64> {
+    kib(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
+}
+
+/// A field of /proc/meminfo in bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.split(' ').next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// What was measured on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -35,9 +46,7 @@ impl Machine {
             processor: field(&read("/proc/cpuinfo"), "model name")
                 .unwrap_or_else(|| "unknown".into()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: field(&read("/proc/meminfo"), "MemTotal")
-                .and_then(|t| t.split(' ').next()?.parse::<u64>().ok())
-                .map_or(0, |kib| kib << 10),
+            memory: kib(&read("/proc/meminfo"), "MemTotal").unwrap_or(0),
             requests: match &*read("/sys/module/fuse/parameters/enable_uring") {
                 "Y\n" => "io_uring".into(),
                 _ => "/dev/fuse".into(),

@@ -205,14 +205,17 @@ impl Conduct {
         Ok(Run { outcome, cost, before, after, unmount: began.elapsed() })
     }
 
-    /// Err if the load has no room on the volumes that are made for it.
+    /// Err if the load has no room on the volumes that are made for it, or the machine none below
+    /// them.
     ///
     /// # Errors
-    /// That: one line with a size that is enough.
+    /// That: one line that says what to do.
     pub fn check_room(&self, contender: &Contender, load: &dyn Workload) -> Result<()> {
+        let needs = load.footprint(&self.limits);
+        self.place.check_room(contender, load.name(), needs)?;
         match contender {
             Contender::Noop(_) | Contender::Dir(_) => Ok(()),
-            _ => self.volume.check_room(load.name(), load.footprint(&self.limits)),
+            _ => self.volume.check_room(load.name(), needs),
         }
     }
 
@@ -393,5 +396,11 @@ mod tests {
         let text = report.text();
         assert!(text.contains("medium: memory") && text.contains("library:commit=30"), "{text}");
         assert!(report.html().matches("<svg").count() >= 2);
+        let series = |report: &Report| -> Vec<String> {
+            report.charts[0].series.iter().map(|s| s.0.clone()).collect()
+        };
+        assert_eq!(series(&report), ["median", "min", "max"]);
+        let once = conduct(scratch.path(), 1).report(&contenders, &load, &mut |_| {}).unwrap();
+        assert_eq!(series(&once), ["median"], "of one round all are the same");
     }
 }

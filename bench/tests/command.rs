@@ -3,7 +3,7 @@
 
 use extol_testkit::{Need, Scratch, require, run, run_ok};
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -299,6 +299,81 @@ fn mistakes_are_one_line() {
     command.args(["fsmark", "--target", "library:frob=1", "--volume", "64M", "--medium", "memory"]);
     let done = run(command.arg("--dir").arg(scratch.path()), Duration::from_secs(60));
     assert!(done.output.contains("frob") && done.code == Some(32), "{}", done.output);
+}
+
+/// A load is refused before it starts where the volume has no room, or the machine below it; what
+/// is not refused ends.
+#[test]
+fn loads_without_room() {
+    let scratch = Scratch::new();
+    let done = |line: &str| {
+        let mut command = extol_bench();
+        command.args(line.split(' ')).arg("--dir").arg(scratch.path());
+        run(&mut command, Duration::from_secs(120))
+    };
+    let short = "--rounds 1 --seconds 0.3 --medium memory";
+    for load in ["varmail", "dbench --clients 20", "logs -n 50"] {
+        let small = done(&format!("{load} --volume 16M {short}"));
+        assert_eq!(small.code, Some(32), "{load}: {}", small.output);
+        assert_eq!(small.output.trim_end().lines().count(), 1, "{load}: {}", small.output);
+        let size = small.output.trim_end().rsplit_once("give --volume ");
+        let size = size.unwrap_or_else(|| panic!("{load}: {}", small.output)).1;
+        let enough = done(&format!("{load} --volume {size} {short}"));
+        assert!(enough.success(), "{load} on {size}: {}", enough.output);
+    }
+    // Small logs are begun anew before they fill the volume.
+    let logs = done(&format!("logs --volume 16M --appends 100 {short}"));
+    assert!(logs.success(), "{}", logs.output);
+    // Nothing here has so much room.
+    for (medium, advice) in
+        [("image", "give a --dir with more room"), ("memory", "give --medium image"), ("sata", "")]
+    {
+        let line = format!("seq --volume 15T --size 12T --rounds 1 --medium {medium}");
+        let refused = done(&line);
+        assert_eq!(refused.code, Some(32), "{medium}: {}", refused.output);
+        let told = refused.output.trim_end();
+        assert!(told.contains("MiB free: give ") && told.contains(advice), "{medium}: {told}");
+        assert_eq!(told.lines().count(), 1, "{medium}: {told}");
+    }
+    assert!(is_empty(scratch.path()));
+}
+
+/// Images in tmpfs: what is free there counts, not the size of a sparse volume.
+#[test]
+fn a_small_tmpfs_is_not_filled() {
+    if !require(&[Need::Root]) {
+        return;
+    }
+    /// Unmounted when dropped.
+    struct Mounted(PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(&self.0).status();
+        }
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("tmpfs");
+    run_ok(Command::new("mount").args(["-t", "tmpfs", "-o", "size=64M", "tmpfs"]).arg(&dir));
+    let mounted = Mounted(dir);
+    let done = |line: &str| {
+        let mut command = extol_bench();
+        command.args(line.split(' ')).arg("--dir").arg(&mounted.0);
+        run(&mut command, Duration::from_secs(120))
+    };
+    for line in [
+        "seq --size 100M --volume 1G --rounds 1",
+        "untar --files 5000 --volume 1G --rounds 1",
+        "scale --part files --files 1000000",
+    ] {
+        let refused = done(line);
+        let told = refused.output.trim_end();
+        assert_eq!(refused.code, Some(32), "{line}: {told}");
+        assert!(told.contains("tmpfs (memory) has 6") && told.contains("give a --dir"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{line}: {told}");
+        assert!(is_empty(&mounted.0), "{line}");
+    }
+    let fits = done("seq --size 8M --volume 1G --rounds 1");
+    assert!(fits.success(), "{}", fits.output);
 }
 
 /// Growing volumes, recoveries and large volumes at their smallest.

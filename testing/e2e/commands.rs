@@ -424,3 +424,35 @@ fn files_of_a_volume_that_is_not_mounted() {
     let missing = run(extol().args(["cat", volume, "/nothing"]), Duration::from_secs(10));
     assert_eq!((missing.code, missing.output.lines().count()), (Some(32), 1), "{}", missing.output);
 }
+
+/// What `make demo` does behind the build: its commands, and no mount left when one fails.
+#[test]
+fn the_demonstration() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("demo-mnt");
+    let demo = |image: &Path| {
+        let mut script =
+            Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/demo.sh"));
+        script.env("DEMO_EXTOL", extol_path()).env("DEMO_IMAGE", image).env("DEMO_DIR", &dir);
+        script.env("DEMO_FILES", "40").env("DEMO_THREADS", "4");
+        run(&mut script, Duration::from_secs(120))
+    };
+    let image = scratch.path().join("demo.img");
+    for round in ["first", "second"] {
+        let done = demo(&image);
+        assert!(done.success(), "{round}: {:?}\n{}", done.code, done.output);
+        let lines = ["40 files in ", "commits ", "Checking with e2fsck", "What happened"];
+        for line in lines {
+            assert!(done.output.contains(line), "{round}: {line} is missing:\n{}", done.output);
+        }
+        assert!(!dir.exists() && mounted_type(&dir).is_none(), "{round}");
+    }
+    let other = scratch.path().join("other.img");
+    std::fs::write(&other, vec![1; 1 << 20]).unwrap();
+    let done = demo(&other);
+    assert_eq!(done.code, Some(32), "{}", done.output);
+    assert!(!done.output.contains("What happened") && !dir.exists(), "{}", done.output);
+}

@@ -83,7 +83,7 @@ impl Top {
                 screen.lock().expect("screen").extend_from_slice(&bytes[..count]);
             }
         });
-        until("a frame", || top.shows("operations/s"));
+        until("a frame", || top.shows("ops/s"));
         top
     }
 
@@ -158,7 +158,7 @@ fn top_ends_with_its_terminal() {
             script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("script");
         let shows = || {
             let bytes = std::fs::read(&typescript).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).contains("operations/s")
+            String::from_utf8_lossy(&bytes).contains("ops/s")
         };
         until("a frame", shows);
         window.kill().expect("kill");

@@ -16,6 +16,7 @@
 //! Extol's mkfs (`raw` without a file system). A [`Session`] is one volume from mkfs to unmount.
 
 mod dirty;
+mod host;
 mod medium;
 mod reading;
 mod room;
@@ -24,6 +25,7 @@ mod stale;
 
 use std::path::PathBuf;
 
+pub(crate) use host::check_dir;
 pub use medium::{Medium, Place};
 pub use reading::{Cost, DeviceReading, KernelFast, Reading};
 pub use session::Session;

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::throttle::{Active, Slowed, Throttle, use_bfq};
-use crate::contender::{Medium, Session};
+use crate::contender::{Contender, Medium, Session};
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
 use crate::target::Target;
@@ -126,6 +126,7 @@ impl Benchmark for CheckpointMerge {
             bytes: self.writer_size,
             files: u64::from(self.concurrent).saturating_add(3),
         };
+        self.conduct.place.check_room(&Contender::Raw, "checkpoint-merge", needs)?;
         self.conduct.volume.check_room("checkpoint-merge", needs)?;
         let mut report = Report::new("checkpoint-merge");
         report.set(

@@ -62,7 +62,7 @@ fn fsync_batching() {
         "none",
         "static",
         "adaptive",
-        "adaptive/best",
+        "adaptive/best other",
         "library:commit=30",
     ] {
         assert!(columns(&report, 0).contains(&column), "{column}");

@@ -1,6 +1,7 @@
 //! Charts as SVG.
 //!
-//! Places that are numbers in order (threads, files) have a line for each series; all others
+//! Places that are numbers in order (threads, files) have a line for each series, over an axis on
+//! which they are as far apart as the numbers; all others
 //! (targets, loads, percentiles) a group of bars, or of points where the scale is logarithmic,
 //! because a bar has no beginning there. Names of groups stand above their bars and the legend
 //! above the drawing, so text meets neither other text nor data, however long names are.
@@ -64,24 +65,24 @@ impl Chart {
             y += TITLE + 5.0;
         }
         y = self.legend(&mut picture, y + 4.0);
-        let end = if self.is_over_numbers() {
-            lines::draw(self, &axis, &mut picture, y)
-        } else {
-            bars::draw(self, &axis, &mut picture, y)
+        let end = match self.numbers() {
+            Some(numbers) => lines::draw(self, &numbers, &axis, &mut picture, y),
+            None => bars::draw(self, &axis, &mut picture, y),
         };
         picture.height = end + EDGE;
         Some(picture)
     }
 
-    /// Colours and names of the series, as many beside each other as fit. Gives where it ends.
+    /// Colours and names of the series that have a value, as many beside each other as fit. Gives
+    /// where it ends.
     fn legend(&self, picture: &mut Picture, top: f64) -> f64 {
         if self.series.len() < 2 {
             return top;
         }
         const MARK: f64 = 16.0;
         let (mut x, mut y) = (EDGE, top);
-        for (n, (name, _)) in self.series.iter().enumerate() {
-            let name = cut(name, TEXT, WIDTH - 2.0 * EDGE - MARK);
+        for n in self.shown() {
+            let name = cut(&self.series[n].0, TEXT, WIDTH - 2.0 * EDGE - MARK);
             let wide = MARK + width(&name, TEXT);
             if x > EDGE && x + wide > WIDTH - EDGE {
                 (x, y) = (EDGE, y + LINE);
@@ -98,11 +99,17 @@ impl Chart {
         format!("{}{}", self.y, if self.log { " (logarithmic scale)" } else { "" })
     }
 
-    /// Whether the places are numbers, each more than the one before.
-    fn is_over_numbers(&self) -> bool {
-        let numbers: Vec<Option<f64>> = self.places.iter().map(|p| p.parse().ok()).collect();
-        numbers.len() > 1
-            && numbers.windows(2).all(|pair| matches!(pair, [Some(a), Some(b)] if a < b))
+    /// The places as numbers, if they are, each more than the one before.
+    fn numbers(&self) -> Option<Vec<f64>> {
+        let number = |place: &String| place.parse().ok().filter(|n: &f64| n.is_finite());
+        let numbers = self.places.iter().map(number).collect::<Option<Vec<f64>>>()?;
+        (numbers.len() > 1 && numbers.windows(2).all(|pair| pair[0] < pair[1])).then_some(numbers)
+    }
+
+    /// The series that have a value to show.
+    fn shown(&self) -> impl Iterator<Item = usize> {
+        let has = |n: &usize| (0..self.places.len()).any(|place| self.value(*n, place).is_some());
+        (0..self.series.len()).filter(has)
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {

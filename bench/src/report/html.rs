@@ -10,6 +10,8 @@ const STYLE: &str = "\
     th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}\
     th{border-bottom:2px solid #888}.t{text-align:left}.missed{color:#b00;font-weight:bold}\
     code{background:#f3f3f3;padding:.1em .3em;overflow-wrap:anywhere}\
+    td.t:first-child{min-width:9em}.goals td.t:first-child{min-width:15em}\
+    .goals td:last-child{min-width:10em;text-align:left}\
     figure{margin:1.5em 0}svg{max-width:100%;height:auto}\
     dt{float:left;clear:left;width:9em;color:#666}dd{margin-left:9em;overflow-wrap:anywhere}\
     @media(max-width:40em){body{margin:1em auto;padding:0 .8em}h1{font-size:1.4em}\
@@ -73,7 +75,7 @@ fn goals(s: &mut String, report: &Report) {
     if report.goals.is_empty() {
         return;
     }
-    *s += "<h2>Goals</h2>\n<div class=\"wide\"><table>\n<tr><th \
+    *s += "<h2>Goals</h2>\n<div class=\"wide\"><table class=\"goals\">\n<tr><th \
         class=\"t\">goal</th><th>measured</th><th>wanted</th><th class=\"t\"></th></tr>\n";
     for goal in &report.goals {
         let (class, outcome) = if goal.met { ("t", "met") } else { ("missed", "missed") };

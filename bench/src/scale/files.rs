@@ -28,11 +28,11 @@ use serde::Serialize;
 use super::bed::{Image, Open, drop_cached};
 use super::process::{Memory, Process};
 use super::{Layout, PER_DIR, Progress, Scale, files_report};
-use crate::contender::Contender;
+use crate::contender::{Contender, check_dir};
 use crate::report::Report;
 use crate::spread::Spread;
 use crate::target::Target;
-use crate::workload::Cancel;
+use crate::workload::{Cancel, Footprint};
 use crate::{BenchError, Result};
 
 /// What an operation cost.
@@ -91,6 +91,9 @@ pub(super) fn run(
     progress: &mut Progress<'_>,
 ) -> Result<serde_json::Value> {
     report.set("files", format!("empty, {PER_DIR} per directory when they are spread"));
+    let most = scale.files.last().copied().unwrap_or(0);
+    let needs = Footprint { bytes: most.saturating_mul(ON_VOLUME), files: most };
+    check_dir(&scale.dir, "scale", needs)?;
     let mut rows = Vec::new();
     for way in &scale.targets {
         for layout in &scale.layouts {
@@ -100,6 +103,9 @@ pub(super) fn run(
     files_report::describe(report, &rows);
     Ok(serde_json::to_value(&rows).unwrap_or_default())
 }
+
+/// Bytes that a file without data has on a volume, at least: its inode, and its name.
+const ON_VOLUME: u64 = 256 + 16;
 
 /// Size and number of inodes of a volume for so many files.
 fn volume(files: u64) -> (u64, MkfsOptions) {

@@ -138,16 +138,18 @@ pub(super) fn fill(report: &mut Report, summaries: &[Summary]) {
 fn charts(unit: &str, summaries: &[Summary]) -> Vec<Chart> {
     let places: Vec<String> = summaries.iter().map(|s| s.name.clone()).collect();
     let rate = |value: fn(Spread) -> f64| summaries.iter().map(|s| s.rate.map(value)).collect();
+    let mut series = vec![("median".to_owned(), rate(|s| s.median))];
+    // Of one round all three are the same.
+    if summaries.iter().filter_map(|s| s.rate).any(|rate| rate.min < rate.max) {
+        series.push(("min".into(), rate(|s| s.min)));
+        series.push(("max".into(), rate(|s| s.max)));
+    }
     let rates = Chart {
         title: format!("{unit} per second"),
         x: "target".into(),
         y: format!("{unit} per second"),
         places,
-        series: vec![
-            ("median".into(), rate(|s| s.median)),
-            ("min".into(), rate(|s| s.min)),
-            ("max".into(), rate(|s| s.max)),
-        ],
+        series,
         log: false,
     };
     let mut ops: Vec<_> = summaries.iter().flat_map(|s| s.latency.iter().map(|t| t.op)).collect();

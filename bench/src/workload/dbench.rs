@@ -90,6 +90,16 @@ enum Step {
     Touch,
 }
 
+impl Step {
+    /// The size of the file that it makes.
+    fn makes(self) -> Option<u64> {
+        match self {
+            Self::Make { writes, .. } => Some(writes.iter().sum::<usize>() as u64),
+            _ => None,
+        }
+    }
+}
+
 /// How often each step is in a deck.
 const DECK: [(u32, Step); 21] = [
     (6, Step::Make { last_byte_first: true, writes: &[PIECE, PIECE] }),
@@ -130,7 +140,20 @@ impl Workload for Dbench {
     }
 
     fn footprint(&self, _: &Limits) -> Footprint {
-        Footprint::default()
+        // What a load file does is not known before.
+        if self.loadfile.is_some() {
+            return Footprint::default();
+        }
+        // In the middle of a deck there may be all of its new files, and none of its removals.
+        let sizes: Vec<u64> = deck().filter_map(Step::makes).collect();
+        let most = FILES + sizes.len();
+        let bytes = sizes.iter().cycle().take(most).map(|size| Footprint::of(1, *size).bytes).sum();
+        let one = Footprint { bytes, files: most as u64 };
+        let clients = u64::from(self.clients);
+        Footprint {
+            bytes: one.bytes.saturating_mul(clients),
+            files: one.files.saturating_mul(clients),
+        }
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {

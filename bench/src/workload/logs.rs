@@ -1,7 +1,8 @@
 //! `logs`: files that grow side by side by small synced pieces, as logs of databases and mailboxes
 //! do.
 //!
-//! Each thread goes round its logs; in a round each gets one piece behind its end, and an fsync.
+//! Each thread goes round its logs; in a round each gets one piece behind its end, and an fsync. In
+//! a run that ends by time a log that is long enough is removed and made anew, as logs are rotated.
 //! With `close` each piece has an open and a close of its own, as a mail server does it. The
 //! threads share nothing but the directory.
 
@@ -26,7 +27,8 @@ pub struct Logs {
     /// Bytes per append.
     #[arg(short = 's', default_value = "4096", value_parser = block)]
     pub size: usize,
-    /// Appends to each log, without --seconds.
+    /// Appends to each log. With --seconds it is removed then and made anew, so that the volume is
+    /// not filled.
     #[arg(long, default_value_t = 600, value_parser = positive::<u64>)]
     pub appends: u64,
     /// Open and close the log for each append.
@@ -51,11 +53,11 @@ impl Workload for Logs {
     }
 
     fn footprint(&self, limits: &Limits) -> Footprint {
-        if limits.time.is_some() {
-            return Footprint::default();
-        }
         let logs = u64::from(self.threads) * u64::from(self.files);
-        Footprint::of(logs, (self.size as u64).saturating_mul(self.appends))
+        // One for each thread is removed and not committed.
+        let gone = if limits.time.is_some() { u64::from(self.threads) } else { 0 };
+        let size = (self.size as u64).saturating_mul(self.appends);
+        Footprint::of(logs.saturating_add(gone), size)
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
@@ -95,22 +97,26 @@ impl Logs {
         let mut timings = Timings::default();
         let data = vec![b'l'; self.size.max(1)];
         let names: Vec<String> = (0..self.files).map(|nr| format!("log{thread}-{nr}")).collect();
-        let mut open: Vec<Box<dyn TargetFile>> = Vec::new();
-        for name in &names {
+        let make = |name: &str, timings: &mut Timings| {
             let file = timings.time(Op::Create, || target.create(name))?;
-            if !self.close {
-                open.push(file);
-            }
-        }
+            Ok((!self.close).then_some(file))
+        };
+        let mut open: Vec<Option<Box<dyn TargetFile>>> =
+            names.iter().map(|name| make(name, &mut timings)).collect::<io::Result<_>>()?;
         let rounds = if limits.time.is_some() { u64::MAX } else { self.appends };
         let mut done = 0;
         for round in 0..rounds {
-            for (nr, name) in names.iter().enumerate() {
+            let at = (round % self.appends) * data.len() as u64;
+            for (open, name) in open.iter_mut().zip(&names) {
                 if watch.is_over() {
                     return Ok((done, timings));
                 }
-                let at = round * data.len() as u64;
-                match open.get(nr) {
+                if at == 0 && round > 0 {
+                    drop(open.take());
+                    timings.time(Op::Remove, || target.remove(name))?;
+                    *open = make(name, &mut timings)?;
+                }
+                match open {
                     Some(file) => self.append(&**file, &data, at, &mut timings)?,
                     None => {
                         let file = timings.time(Op::Open, || target.open(name))?;
@@ -169,5 +175,31 @@ mod tests {
             (target.count("create"), target.count("open"), target.count("fsync")),
             (4, 20, 20)
         );
+    }
+
+    /// A run that ends by time has no more on the volume than it says, however long it takes.
+    #[test]
+    fn made_anew_when_it_ends_by_time() {
+        for close in [false, true] {
+            let target = Recorder::default();
+            let load = Logs { files: 2, appends: 3, size: 100, close, ..Logs::default() };
+            let limits =
+                Limits { time: Some(std::time::Duration::from_millis(50)), ..Limits::default() };
+            load.run(&target, &limits).unwrap();
+            assert!(target.count("remove") > 2, "{}", target.count("remove"));
+            assert_eq!(target.count("create"), target.count("remove") + 2);
+            for name in ["log0-0", "log0-1"] {
+                let mut pieces = 0;
+                for call in target.calls().iter().filter(|c| c.split(' ').nth(1) == Some(name)) {
+                    match call.split(' ').next() {
+                        Some("create") => pieces = 0,
+                        Some("write") => pieces += 1,
+                        _ => {}
+                    }
+                    assert!(pieces <= 3, "{name} has {pieces} pieces");
+                }
+            }
+            assert_eq!(load.footprint(&limits), Footprint::of(3, 300));
+        }
     }
 }

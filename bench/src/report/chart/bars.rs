@@ -21,7 +21,7 @@ pub(super) fn draw(chart: &Chart, axis: &Axis, picture: &mut Picture, top: f64) 
     for (place, name) in chart.places.iter().enumerate() {
         picture.text(EDGE, y + TEXT, TEXT, Anchor::Start, cut(name, TEXT, WIDTH - 2.0 * EDGE));
         y += LINE;
-        for series in 0..chart.series.len() {
+        for series in chart.shown() {
             let number = chart.value(series, place).map(|value| {
                 bar(axis, picture, (at(value), y), at(axis.low.max(0.0)), value, series)
             });

@@ -85,8 +85,15 @@ fn nothing_is_printed_over_anything() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let rising: Vec<f64> = (0..24).map(|n| f64::from(n * n * 100_000 + 1)).collect();
     for log in [false, true] {
-        for places in [&["library", "mount", long][..], &["1", "2", "16"], &["p50"], &many, &["7"]]
-        {
+        for places in [
+            &["library", "mount", long][..],
+            &["1", "2", "16"],
+            &["1000", "10000", "50000"],
+            &["1000000", "1000001", "9000000", "9000001"],
+            &["p50"],
+            &many,
+            &["7"],
+        ] {
             let values: Vec<f64> = rising.iter().copied().take(places.len()).collect();
             for names in [&["Extol"][..], &[long, long, "c"], &many[..14]] {
                 let series: Vec<(&str, &[f64])> = names.iter().map(|n| (*n, &values[..])).collect();
@@ -125,7 +132,7 @@ fn only_numbers_in_order_have_a_line() {
     };
     assert_eq!(drawn(&["1", "2", "16"], false), (1, 3, 0));
     assert_eq!(drawn(&["1", "2", "16"], true), (1, 3, 0));
-    for places in [["p50", "p99", "max"], ["3", "2", "1"], ["1", "x", "2"]] {
+    for places in [["p50", "p99", "max"], ["3", "2", "1"], ["1", "x", "2"], ["1", "2", "inf"]] {
         assert_eq!(drawn(&places, false), (0, 0, 3));
         assert_eq!(drawn(&places, true), (0, 3, 0));
     }
@@ -151,4 +158,38 @@ fn bars_are_as_long_as_their_values() {
         .filter_map(|s| if let Shape::Bar { width, .. } = s { Some(*width) } else { None })
         .collect();
     assert!((widths[1] / widths[0] - 2.0).abs() < 0.01, "{widths:?}");
+}
+
+/// A series without a value has no line, and no name that would ask for one.
+#[test]
+fn the_legend_names_what_is_drawn() {
+    for places in [["1", "2"], ["a", "b"]] {
+        let mut chart =
+            chart(&places, &[("mount", &[1.0, 2.0]), ("after a crash", &[1.0, 2.0])], false);
+        let texts = |chart: &Chart| -> Vec<String> {
+            let shapes = chart.layout().expect("values").shapes;
+            shapes.iter().filter_map(text_box).map(|t| t.0).collect()
+        };
+        assert!(texts(&chart).contains(&"after a crash".to_owned()));
+        chart.series[1].1 = vec![None, Some(f64::NAN)];
+        let texts = texts(&chart);
+        assert!(texts.contains(&"mount".to_owned()), "{texts:?}");
+        assert!(!texts.contains(&"after a crash".to_owned()), "{texts:?}");
+        assert_legible(&chart);
+    }
+}
+
+/// A tenfold number of files is as wide everywhere on the axis, and the axis says how it is.
+#[test]
+fn equal_factors_have_equal_widths() {
+    let chart = chart(&["1000", "100000", "1000000"], &[("a", &[1.0, 3.0, 4.0])], false);
+    let picture = chart.layout().expect("values");
+    let xs: Vec<f64> = picture
+        .shapes
+        .iter()
+        .filter_map(|s| if let Shape::Point { x, .. } = s { Some(*x) } else { None })
+        .collect();
+    assert!(((xs[1] - xs[0]) / (xs[2] - xs[1]) - 2.0).abs() < 0.01, "{xs:?}");
+    let texts: Vec<String> = picture.shapes.iter().filter_map(text_box).map(|t| t.0).collect();
+    assert!(texts.contains(&"threads (logarithmic scale)".to_owned()), "{texts:?}");
 }

@@ -1,7 +1,8 @@
 //! `extol stat`: the state of a mounted volume.
 //!
 //! The mount gives it as JSON in a virtual extended attribute of its root. There are two forms as
-//! text. The summary fits a screen of 24 lines and 80 columns (`summary.rs`). With `--all` comes
+//! text. The summary fits a screen of 24 lines and 80 columns (`summary.rs`);
+//! what has no room there is left out, but not into a pipe or a file. With `--all` comes
 //! everything (`text.rs`): first what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line,
 //! and, where there are fast commits, in `/proc/fs/ext4/<device>/fc_info` (with Extol's own reasons
 //! behind Linux's); then the mechanisms of the commit pipeline, and then a table of everything
@@ -9,9 +10,12 @@
 //!
 //! The first line of both forms says whether the volume may be written, and why not.
 
+mod fit;
 mod summary;
 mod text;
 mod watch;
+
+use std::io::IsTerminal as _;
 
 use extol::Stats;
 use extol_cli_common::{Failure, Result, json_text, print, print_json};
@@ -19,6 +23,7 @@ use extol_cli_common::{Failure, Result, json_text, print, print_json};
 use crate::args::StatArgs;
 use crate::mounted::MountedVolume;
 
+pub use fit::fit;
 pub use summary::{advice, state_line};
 pub use text::{free_percent, time};
 pub use watch::Rates;
@@ -64,6 +69,8 @@ impl Shown {
     }
 
     fn text(&self, all: bool) -> String {
-        if all { text::render(self) } else { summary::render(self) }
+        // Programs that read a line want all of it.
+        let width = std::io::stdout().is_terminal().then_some(summary::WIDTH);
+        if all { text::render(self) } else { summary::render(self, width) }
     }
 }

@@ -6,11 +6,13 @@ use extol::Stats;
 use extol_cli_common::{counted, without_os_error};
 use extol_vfs::plain;
 
-use super::Shown;
 use super::text::{distribution_rows, free_percent, lazy_init, time};
+use super::{Shown, fit};
 
 /// Columns of a line, but for the first, which may not leave out why the volume is read-only.
-const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
+/// What is between the items of a line.
+const ITEMS: &str = ", ";
 
 /// Whether the volume may be written, and why not.
 pub fn state_line(dir: &str, stats: &Stats) -> String {
@@ -32,13 +34,17 @@ pub fn advice(dir: &str, stats: &Stats) -> Option<String> {
     is_shut_down.then(|| format!("to go on: extol umount {dir}, and mount again"))
 }
 
-pub fn render(shown: &Shown) -> String {
+/// In lines of at most `width` columns.
+pub fn render(shown: &Shown, width: Option<usize>) -> String {
     let Shown { dir, stats, transport, sandbox } = shown;
     let mut rows = vec![state_line(dir, stats)];
     rows.extend(advice(dir, stats));
-    let mut row = |name: &str, value: String| rows.push(cut(&format!("{name:<16} {value}")));
-    row("space", space(stats));
-    row("options", stats.mount_options.clone());
+    let line = |name: &str, value: &str, between: &str| {
+        fit(&format!("{name:<16} "), &plain(value), between, width)
+    };
+    rows.push(line("space", &space(stats), ITEMS));
+    rows.push(line("options", &stats.mount_options, ","));
+    let mut row = |name: &str, value: String| rows.push(line(name, &value, ITEMS));
     row("requests", format!("{} over {transport}", counted(stats.operations, "operation")));
     // Only what is missing: the rest is long.
     if sandbox.contains("NO ") || sandbox == "off" {
@@ -80,14 +86,6 @@ fn is_main(name: &str) -> bool {
     !name.starts_with(' ')
 }
 
-fn cut(line: &str) -> String {
-    let line = plain(line);
-    if line.chars().count() <= WIDTH {
-        return line.trim_end().to_owned();
-    }
-    line.chars().take(WIDTH - 1).chain(['…']).collect()
-}
-
 /// Fast commits in what a line has room for.
 fn short_fast_commits(stats: &Stats) -> String {
     let f = &stats.journal.fast_commit;
@@ -118,7 +116,7 @@ fn space(s: &Stats) -> String {
 fn commits(s: &Stats) -> String {
     let j = &s.journal;
     format!(
-        "{} ({} asked for), {} on average, {}",
+        "{} ({} asked for), {} each, {}",
         counted(j.transactions, "transaction"),
         j.requested,
         time(j.average_commit_ns),
@@ -195,7 +193,7 @@ mod tests {
             *count = u64::MAX;
         }
         stats.journal.fast_commit.enabled = true;
-        let text = render(&shown);
+        let text = render(&shown, Some(WIDTH));
         assert!(text.lines().count() <= 23, "{} lines:\n{text}", text.lines().count());
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
@@ -212,21 +210,52 @@ mod tests {
         );
     }
 
+    /// A cut number would be another number; a program that reads a line needs all of it.
+    #[test]
+    fn no_number_is_cut() {
+        let mut shown = shown("commit=9,noatime,async_checkpoint=30,checkpoint=merge,errors=panic");
+        let j = &mut shown.stats.journal;
+        (j.transactions, j.requested, j.average_commit_ns) = (187_012, 187_034, 243_800);
+        j.flushes = 18_701_234;
+        for (_, count) in &mut j.fast_commit.reasons {
+            *count = 123_456_789;
+        }
+        let whole = render(&shown, None);
+        let commits = "commits          187012 transactions (187034 asked for), 243.8us each, ";
+        assert!(whole.contains(&format!("{commits}18701234 flushes\n")), "{whole}");
+        assert!(!whole.contains('…'), "{whole}");
+        assert!(whole.lines().any(|line| line.chars().count() > WIDTH), "{whole}");
+        let screen = render(&shown, Some(WIDTH));
+        assert!(screen.contains(&format!("{commits}…\n")), "{screen}");
+        for (line, all) in screen.lines().zip(whole.lines()) {
+            let shown = line.strip_suffix('…').unwrap_or(line);
+            assert!(all.starts_with(shown), "{line}");
+            assert!(line == all || shown.ends_with([',', ' ']), "{line}");
+        }
+    }
+
     #[test]
     fn the_first_line_says_the_state() {
         let mut shown = shown("");
-        assert!(render(&shown).starts_with("/mnt/data: read-write\nspace "), "{}", render(&shown));
+        assert!(
+            render(&shown, Some(WIDTH)).starts_with("/mnt/data: read-write\nspace "),
+            "{}",
+            render(&shown, Some(WIDTH))
+        );
         shown.stats.frozen = true;
-        assert!(render(&shown).starts_with("/mnt/data: frozen: "));
+        assert!(render(&shown, Some(WIDTH)).starts_with("/mnt/data: frozen: "));
         shown.stats.read_only_reason = Some("mounted read-only".into());
         shown.stats.read_only = true;
-        assert!(render(&shown).starts_with("/mnt/data: read-only: mounted read-only\nspace "));
+        assert!(
+            render(&shown, Some(WIDTH))
+                .starts_with("/mnt/data: read-only: mounted read-only\nspace ")
+        );
         // A shutdown on purpose is not mended by a remount.
         shown.stats.read_only_reason = Some("the volume was shut down".into());
         shown.stats.journal.aborted = Some("the volume was shut down".into());
         let text =
             "/mnt/data: read-only: the volume was shut down\nto go on: extol umount /mnt/data, ";
-        assert!(render(&shown).starts_with(text), "{}", render(&shown));
+        assert!(render(&shown, Some(WIDTH)).starts_with(text), "{}", render(&shown, Some(WIDTH)));
     }
 
     #[test]

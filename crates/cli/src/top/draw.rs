@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Gauge, Paragraph, Sparkline};
 
 use super::view::View;
-use crate::stat::{free_percent, state_line, time};
+use crate::stat::{Rates, fit, free_percent, state_line, time};
 
 /// Draws the dashboard. At 24 lines and 80 columns nothing of the log and of the latencies is cut
 /// off; a smaller screen shows the upper part.
@@ -32,7 +32,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
         Layout::horizontal([Constraint::Length(LATENCIES), Constraint::Min(20)]).areas(tables);
     frame.render_widget(Paragraph::new(latencies).block(Block::bordered().title("latency")), left);
     frame.render_widget(
-        Paragraph::new(mechanisms(view, stats)).block(Block::bordered().title("pipeline")),
+        Paragraph::new(mechanisms(view, stats, right.width.saturating_sub(BORDERS)))
+            .block(Block::bordered().title("pipeline")),
         right,
     );
     frame.render_widget(Paragraph::new(footer(view)).style(Style::new().fg(Color::DarkGray)), foot);
@@ -64,13 +65,32 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
     let bold = Style::new().add_modifier(Modifier::BOLD).fg(color);
     let lines = vec![
         Line::styled(both_ends(&state_line(view.dir(), stats), area.width.into()), bold),
-        Line::from(format!(
-            "{:.0} operations/s  {:.1} commits/s  {:.1} fast/s  {:.1} fsync/s  {:.1} flushes/s",
-            rates.operations, rates.commits, rates.fast_commits, rates.syncs, rates.flushes
-        )),
-        Line::from(stats.mount_options.clone()),
+        Line::from(fit("", &per_second(rates), BETWEEN, Some(area.width.into()))),
+        Line::from(fit("", &stats.mount_options, ",", Some(area.width.into()))),
     ];
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// What is between rates in a line.
+const BETWEEN: &str = "  ";
+
+/// Six digits of each have room in 80 columns.
+fn per_second(rates: &Rates) -> String {
+    let parts = [
+        (rates.operations, "ops/s"),
+        (rates.commits, "commits/s"),
+        (rates.fast_commits, "fast/s"),
+        (rates.syncs, "fsync/s"),
+        (rates.flushes, "flushes/s"),
+    ];
+    let parts = parts.map(|(rate, unit)| format!("{} {unit}", short_rate(rate)));
+    parts.join(BETWEEN)
+}
+
+/// A rate: with a tenth where that is more than noise.
+fn short_rate(rate: f64) -> String {
+    let digits = usize::from(rate < 100.0);
+    format!("{rate:.digits$}")
 }
 
 /// In fewer columns an end says nothing.
@@ -84,8 +104,13 @@ fn both_ends(line: &str, width: usize) -> String {
         return line.to_owned();
     }
     let tail = (width / 2).min(SHORT);
-    let head = width.saturating_sub(tail + 1);
-    line.chars().take(head).chain(['…']).chain(line.chars().skip(len - tail)).collect()
+    let head = width.saturating_sub(tail + 3);
+    let (head, tail): (String, String) =
+        (line.chars().take(head).collect(), line.chars().skip(len - tail).collect());
+    // At words: half a number would be another one.
+    let head = head.rsplit_once(' ').map_or(&*head, |(words, _)| words);
+    let tail = tail.split_once(' ').map_or(&*tail, |(_, words)| words);
+    format!("{head} … {tail}")
 }
 
 fn gauge<'a>(title: &'a str, percent: u64, label: String, color: Color) -> Gauge<'a> {
@@ -136,9 +161,9 @@ fn sparklines(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let parts: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
     let rates = view.rates();
     let titles = [
-        format!("commits/s {:.1}", rates.commits),
-        format!("fsync/s {:.1}", rates.syncs),
-        format!("blocks home/s {:.0}", rates.home_blocks),
+        format!("commits/s {}", short_rate(rates.commits)),
+        format!("fsync/s {}", short_rate(rates.syncs)),
+        format!("blocks home/s {}", short_rate(rates.home_blocks)),
     ];
     let curves = view.curves(usize::from(area.width) / 3);
     for ((part, title), curve) in parts.into_iter().zip(titles).zip(curves) {
@@ -175,8 +200,8 @@ fn latencies(view: &View, stats: &Stats) -> Vec<Line<'static>> {
     ]
 }
 
-/// Short: the pane is narrow.
-fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
+/// Short: the pane is narrow, `width` columns inside.
+fn mechanisms(view: &View, stats: &Stats, width: u16) -> Vec<Line<'static>> {
     let j = &stats.journal;
     let d = &j.distributions;
     let a = &j.async_checkpoint;
@@ -201,7 +226,10 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
         ("space waits", format!("{} ({})", j.space_waits, time(j.space_wait_ns))),
         ("dirty", format!("{} KiB, {} files", stats.dirty_bytes / 1024, stats.inodes_dirty)),
     ];
-    rows.into_iter().map(|(name, value)| Line::from(format!("{name:<12}{value}"))).collect()
+    let line = |(name, value): (&str, String)| {
+        Line::from(fit(&format!("{name:<12}"), &value, ", ", Some(width.into())))
+    };
+    rows.into_iter().map(line).collect()
 }
 
 fn footer(view: &View) -> String {
@@ -303,6 +331,50 @@ mod tests {
         assert!(rows[22].starts_with('└') && rows[22].trim_end().ends_with('┘'), "{text}");
     }
 
+    /// Under load: rates, and what the mechanisms did, are whole or not there.
+    #[test]
+    fn no_rate_is_cut() {
+        let start = Instant::now();
+        let at = |rate: u64| {
+            let mut now = stats();
+            let mut view = View::new("/mnt", 1.0);
+            view.feed(start, now.clone());
+            now.operations += rate;
+            let j = &mut now.journal;
+            j.transactions += rate;
+            j.fast_commit.enabled = true;
+            j.fast_commit.commits += rate;
+            j.fast_commit.average_ns = 243_800;
+            j.fast_commit.blocks += rate;
+            j.distributions.sync_wait_ns.count += rate;
+            j.flushes += rate;
+            j.async_checkpoint.batches += rate;
+            j.async_checkpoint.blocks += rate;
+            view.feed(start + Duration::from_secs(1), now);
+            rows(&view, 80, 24)
+        };
+        let all =
+            |n: &str| format!("{n} ops/s  {n} commits/s  {n} fast/s  {n} fsync/s  {n} flushes/s");
+        for (rate, want) in [
+            (7, all("7.0")),
+            (3615, all("3615")),
+            (999_999, all("999999")),
+            (
+                12_345_678_901,
+                "12345678901 ops/s  12345678901 commits/s  12345678901 fast/s  …".to_owned(),
+            ),
+        ] {
+            let rows = at(rate);
+            assert_eq!(rows[1].trim_end(), want);
+            let text = rows.join("\n");
+            assert!(text.contains(&format!("  wrote     {rate} batches")), "{text}");
+            let blocks = format!("243.8us, {rate} blocks");
+            assert!(text.contains(&blocks) || text.contains("243.8us, … "), "{text}");
+        }
+        let text = at(12_345_678).join("\n");
+        assert!(text.contains("  wrote     12345678 batches, …│"), "{text}");
+    }
+
     /// The first line says that the volume is read-only, and why.
     #[test]
     fn the_first_line_says_the_state() {
@@ -323,6 +395,14 @@ mod tests {
         let rows = super::tests::rows(&view, 80, 24);
         assert!(rows[0].starts_with("/mnt: read-only: writing"), "{}", rows[0]);
         assert!(rows[0].trim_end().ends_with("No space left on device"), "{}", rows[0]);
+        for word in rows[0].split_whitespace().filter(|word| *word != "…") {
+            let cause = view.stats().unwrap().read_only_reason.as_deref().unwrap();
+            assert!(format!("/mnt: read-only: {cause}").split(' ').any(|w| w == word), "{word}");
+        }
+        for width in SHORT..200 {
+            assert!(both_ends(&"é12 ".repeat(30), width).chars().count() <= width);
+        }
+        assert_eq!(both_ends(&"x".repeat(100), SHORT).chars().count(), SHORT);
     }
 
     #[test]
