@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +17,7 @@ use std::time::Instant;
 use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
+use extol_proc::Shown as _;
 
 use crate::args::CheckArgs;
 use crate::volume::{self, VolumeOptions};
@@ -65,7 +67,7 @@ fn replay(args: &CheckArgs) -> Result<()> {
     options.journal.path = args.journal.clone();
     let replayed = volume::replay(&args.source, &options, false)?;
     if replayed.was_needed && !args.json {
-        print(format!("{}: journal replayed\n", args.source.display()))?;
+        print(format!("{}: journal replayed\n", args.source.shown()))?;
     }
     Ok(())
 }
@@ -90,8 +92,11 @@ impl ProgressLines {
             Pass::Bitmaps => 5,
             _ => return,
         };
+        let mut line = format!("{pass} {} {} ", at.done, at.total).into_bytes();
+        line.extend(source.as_os_str().as_bytes());
+        line.push(b'\n');
         // The reader may have ended.
-        let _ = writeln!(self.0, "{pass} {} {} {}", at.done, at.total, source.display());
+        let _ = self.0.write_all(&line);
     }
 }
 
@@ -118,7 +123,7 @@ fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Repo
         }
     });
     bar.finish_and_clear();
-    report.map_err(|error| Failure::about(args.source.display(), error))
+    report.map_err(|error| Failure::about(args.source.shown(), error))
 }
 
 fn position(at: Progress) -> u64 {

@@ -6,6 +6,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use extol_cli_common::{Failure, Result, write};
+use extol_proc::Shown as _;
 
 use crate::args::{self, CompletionsArgs, GROUPS, HELP, ManArgs, Shell};
 
@@ -67,7 +68,7 @@ fn save(path: &Path, page: &str) -> Result<()> {
 }
 
 fn about(path: &Path, error: std::io::Error) -> Failure {
-    Failure::about(path.display(), error)
+    Failure::about(path.shown(), error)
 }
 
 /// Names of files, and what is in them.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use extol::Stats;
 use extol_cli_common::{Failure, Result};
 use extol_fuse::STATS_XATTR;
-use extol_proc::{Mount, MountTable};
+use extol_proc::{Mount, MountTable, Shown as _};
 use nix::unistd::User;
 use rustix::io::Errno;
 
@@ -40,7 +40,7 @@ impl MountedVolume {
     /// what to do, as `extol stat` says it. `None`: no error has stopped the volume.
     pub fn stopped(&self) -> Option<Failure> {
         let stats = self.stats().ok()?;
-        let dir = self.root.display().to_string();
+        let dir = self.root.shown().to_string();
         let advice = stat::advice(&dir, &stats)?;
         Some(Failure::new(format_args!("{}; {advice}", stat::state_line(&dir, &stats))))
     }
@@ -113,7 +113,7 @@ impl Asked {
 
     /// The failure for a directory that cannot be looked at.
     fn failed(&self, error: Errno) -> Failure {
-        let dir = self.dir.display();
+        let dir = self.dir.shown();
         if extol_fuse::is_dead(error) {
             return Failure::new(format_args!(
                 "{dir}: the daemon has died; unmount (extol umount {dir}) and mount again"
@@ -125,10 +125,7 @@ impl Asked {
 
     /// The failure for a directory on another file system.
     fn foreign(&self) -> Failure {
-        Failure::new(format_args!(
-            "{} is not on a volume that extol has mounted",
-            self.dir.display()
-        ))
+        Failure::new(format_args!("{} is not on a volume that extol has mounted", self.dir.shown()))
     }
 
     /// The user of the mount, if FUSE lets in that user alone, and this process is another's.
@@ -152,7 +149,7 @@ impl Asked {
         Failure::usage(format_args!(
             "{}: the mount belongs to {named}, and FUSE lets no other user in, not even root: \
              sudo -u {sudo} extol {command} {0}, or mount with -o allow_root",
-            dir.display()
+            dir.shown()
         ))
     }
 }
@@ -171,7 +168,7 @@ mod tests {
     fn failures_name_what_was_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let failure = MountedVolume::of(dir.path(), "stat").unwrap().json().unwrap_err();
-        let named = format!("{} is not on a volume", dir.path().display());
+        let named = format!("{} is not on a volume", dir.path().shown());
         assert!(failure.line.starts_with(&named), "{}", failure.line);
     }
 }

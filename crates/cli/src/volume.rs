@@ -14,7 +14,7 @@ use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 use extol_ondisk::GroupDesc;
-use extol_proc::{DeviceNumber, MountTable};
+use extol_proc::{DeviceNumber, MountTable, Shown as _};
 
 use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
@@ -74,7 +74,7 @@ fn require_clean(
         fast_commits: Some(Recoverer(recovered)),
         ..CheckOptions::default()
     };
-    let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
+    let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
         extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
     if report.is_clean() {
@@ -141,17 +141,17 @@ pub fn writable_by_kernel(source: &Path) -> Option<Failure> {
     let of = |number| mounted_writable(&table, number);
     if meta.file_type().is_block_device() {
         let dir = of(DeviceNumber::of(meta.rdev()))?;
-        return Some(Failure::about(source.display(), is_mounted_at(&dir)));
+        return Some(Failure::about(source.shown(), is_mounted_at(&dir)));
     }
     loops.iter().find_map(|device| {
         let dir = of(device.number)?;
-        let why = format!("backs {}, which {}", device.node.display(), is_mounted_at(&dir));
-        Some(Failure::about(source.display(), why))
+        let why = format!("backs {}, which {}", device.node.shown(), is_mounted_at(&dir));
+        Some(Failure::about(source.shown(), why))
     })
 }
 
 fn is_mounted_at(dir: &Path) -> String {
-    let dir = dir.display();
+    let dir = dir.shown();
     format!("is mounted at {dir}: unmount it first (umount {dir})")
 }
 
@@ -243,7 +243,7 @@ pub fn mkfs(
     if !existed && options.size.is_none() {
         return Err(Failure::usage(format_args!(
             "{} does not exist: give a size to make it",
-            target.display()
+            target.shown()
         )));
     }
     if let Some(size) = options.size.filter(|size| options.dry_run && grows(target, *size)) {
@@ -267,7 +267,7 @@ pub fn claim_for_mkfs(
     let how = OpenOptions::read_write().direct(Direct::Off);
     let device = FileDevice::open(target, &how).map_err(|error| about(target, error))?;
     if !force && let Some(contents) = extol::mkfs::existing_contents(&device) {
-        confirm(&format!("{} holds {contents}", target.display()))?;
+        confirm(&format!("{} holds {contents}", target.shown()))?;
     }
     Ok(device)
 }
@@ -306,7 +306,7 @@ fn make(
         && !options.force
         && let Some(contents) = extol::mkfs::existing_contents(&device)
     {
-        confirm(&format!("{} holds {contents}", target.display()))?;
+        confirm(&format!("{} holds {contents}", target.shown()))?;
     }
     // (Only now: a signal ends the question above.)
     interrupt::catch()?;
@@ -353,7 +353,7 @@ fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
 
 /// The line for an error about a volume, which names it once.
 pub fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
-    let (source, error) = (source.display().to_string(), error.to_string());
+    let (source, error) = (source.shown().to_string(), error.to_string());
     if !source.is_empty() && error.contains(&source) {
         Failure::new(error)
     } else {

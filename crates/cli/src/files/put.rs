@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, warn};
+use extol_proc::Shown as _;
 use extol_vfs::{
     Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet, bytes_text,
 };
@@ -95,7 +96,7 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
     }
     let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
     let shown = how.replaces.as_deref().unwrap_or(image);
-    let outcome = if full { Err(Failure::about(shown.display(), line)) } else { Ok(()) };
+    let outcome = if full { Err(Failure::about(shown.shown(), line)) } else { Ok(()) };
     tree.close(outcome)
 }
 
@@ -122,7 +123,7 @@ impl<'t> CopyIn<'t> {
     }
 
     fn problem(&mut self, path: &Path, problem: &dyn std::error::Error) {
-        self.problems.push(format!("{}: {problem}", path.display()));
+        self.problems.push(format!("{}: {problem}", path.shown()));
     }
 
     fn all(&mut self, paths: &[OsString], dest: &OsStr) -> std::result::Result<(), String> {
@@ -192,7 +193,7 @@ impl<'t> CopyIn<'t> {
             let why = "the image itself is left out";
             if self.is_new {
                 // It was made there just before, by the command itself.
-                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.display())));
+                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.shown())));
                 return Ok(());
             }
             return Err(why.into());

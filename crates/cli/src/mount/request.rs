@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountError;
+use extol_proc::Shown as _;
 
 use crate::args::MountArgs;
 use crate::options;
@@ -33,7 +34,7 @@ pub struct Request {
     /// The environment is clean.
     pub clean: bool,
     /// The source for messages, where it is not what is opened.
-    pub named: Option<OsString>,
+    pub named: Option<String>,
 }
 
 /// Types that `-t` may name.
@@ -86,11 +87,11 @@ impl Request {
 
     /// A failure of opening the source, with the source as it was typed.
     pub(super) fn as_typed(&self, mut failure: Failure) -> Failure {
-        let opened = format!("{}: ", self.source.display());
+        let opened = format!("{}: ", self.source.shown());
         if let Some(named) = &self.named
             && let Some(rest) = failure.line.strip_prefix(&opened)
         {
-            failure.line = format!("{}: {rest}", Path::new(named).display());
+            failure.line = format!("{named}: {rest}");
         }
         failure
     }
@@ -144,14 +145,14 @@ impl Request {
     /// The mount point as an argument in a message. Where another process has mounted it is not
     /// known.
     pub(super) fn shown_dir(&self) -> String {
-        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.display().to_string() }
+        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.shown().to_string() }
     }
 
     /// The place, for messages.
     pub(super) fn place(&self) -> String {
         match self.fd {
             Some(number) => format!("descriptor {number}"),
-            None => self.dir.display().to_string(),
+            None => self.dir.shown().to_string(),
         }
     }
 }
@@ -170,8 +171,8 @@ fn source_and_dir(args: &MountArgs) -> Result<(PathBuf, PathBuf)> {
         (Some(source), None) if args.fd.is_none() => Ok((source, args.source.clone())),
         (Some(source), _) => Err(Failure::usage(format_args!(
             "{} is given twice: leave out {}",
-            source.display(),
-            args.source.display()
+            source.shown(),
+            args.source.shown()
         ))),
     }
 }
@@ -182,7 +183,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         Some(errno) if extol_fuse::is_dead(errno) => {
             MountError::Dead { dir: path.to_owned() }.into()
         }
-        _ => Failure::about(path.display(), error),
+        _ => Failure::about(path.shown(), error),
     })
 }
 

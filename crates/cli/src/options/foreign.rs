@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use extol::options::table;
 use extol_cli_common::Failure;
 use extol_fuse::MountConfig;
-use extol_vfs::nearest;
+use extol_vfs::{bytes_text, nearest};
 
 /// Taken, and without effect.
 const PASSED_OVER: &[&str] = &[
@@ -160,7 +160,7 @@ pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
 
 /// The failure for a word that nothing takes. It names the known option that is nearest.
 pub fn unknown(word: &OsStr) -> Failure {
-    let shown = word.display();
+    let shown = bytes_text(word.as_encoded_bytes());
     let text = super::text_of(word).unwrap_or_default();
     let name = super::parts(text).0;
     if known().any(|known| known.trim_end_matches('=') == name) {

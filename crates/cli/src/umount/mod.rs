@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{DeviceNumber, Mount, MountTable, Target, Users};
+use extol_proc::{DeviceNumber, Mount, MountTable, Shown as _, Target, Users};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -184,11 +184,11 @@ impl Unmount {
             Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
             Some(mount) => Err(Failure::new(format_args!(
                 "{} is mounted as {}: use umount",
-                path.display(),
-                mount.kind.display()
+                path.shown(),
+                mount.kind.shown()
             ))),
             None => {
-                let line = format_args!("{} is not a mount point", path.display());
+                let line = format_args!("{} is not a mount point", path.shown());
                 Err(Failure { code: GONE, ..Failure::new(line) })
             }
         }
@@ -207,7 +207,7 @@ impl Unmount {
             self.say(args);
             return Ok(());
         }
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         match daemon {
             Ok(daemon) => {
                 if how == How::Force {
@@ -230,7 +230,7 @@ impl Unmount {
     fn say(&self, args: &UmountArgs) {
         if args.verbose {
             let source = Path::new(&self.mount.source);
-            warn(format_args!("{} ({}) is unmounted", self.dir().display(), source.display()));
+            warn(format_args!("{} ({}) is unmounted", self.dir().shown(), source.shown()));
         }
     }
 
@@ -241,7 +241,7 @@ impl Unmount {
         }
         let seconds = if how == How::Force { FORCE_ANSWER_SECONDS } else { ANSWER_SECONDS };
         let limit = Deadline::after(Some(timeout.map_or(seconds, |t| seconds.min(t.max(1.0)))));
-        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().display());
+        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().shown());
         let asked = self
             .start_child(&["--tell-daemon"])
             .and_then(|child| Wait::new(&limit).for_child(child, asks));
@@ -251,7 +251,7 @@ impl Unmount {
             // FUSE does not let even root into the mount of an ordinary user.
             Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or(Errno::SRCH),
             Ok(None) => {
-                warn(format_args!("the daemon of {} does not answer", self.dir().display()));
+                warn(format_args!("the daemon of {} does not answer", self.dir().shown()));
                 self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
             }
         }
@@ -278,7 +278,7 @@ impl Unmount {
 
     /// Takes the mount off.
     fn detach(&self, how: How, deadline: &Deadline, daemon: Option<&OwnedFd>) -> Result<()> {
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         let mut wait = Wait::new(deadline);
         let flag = match how {
             How::Normal => &[][..],
@@ -355,7 +355,7 @@ impl Unmount {
 
     /// Why umount(2) has not returned.
     fn detach_waits(&self) -> String {
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         format!("waiting for {dir}: its daemon still writes, or does not answer (-f ends that)")
     }
 
@@ -364,7 +364,7 @@ impl Unmount {
         let Mount { id, device, dir, .. } = &self.mount;
         let table = MountTable::own().unwrap_or_default();
         if let Some(above) = table.iter().find(|mount| mount.parent == *id) {
-            return format!(" by the mount on {}", above.dir.display());
+            return format!(" by the mount on {}", above.dir.shown());
         }
         let (id, device, place) = (*id, *device, dir.clone());
         let users =
@@ -373,7 +373,7 @@ impl Unmount {
             return format!(" by {users}");
         }
         if let Some(device) = extol_proc::loops_below(dir).first() {
-            let (node, file) = (device.node.display(), device.backing.display());
+            let (node, file) = (device.node.shown(), device.backing.shown());
             return format!(" by {node} over {file}");
         }
         hidden(&users)
@@ -382,7 +382,7 @@ impl Unmount {
     /// Waits for the end of the daemon, and reads how it ended.
     fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
         let Daemon { pid, process, report } = daemon;
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         let device = self.mount.device;
         let reason = || match extol_proc::holder_of(device) {
             Some(holder) => format!("the volume {holder}"),
@@ -419,9 +419,9 @@ fn of_volume<'t>(table: &'t MountTable, path: &Path) -> Result<Option<&'t Mount>
     }
     Err(Failure::new(format_args!(
         "{} holds several volumes that are mounted (at {}, {} ...): name the directory",
-        path.display(),
-        first.dir.display(),
-        last.dir.display()
+        path.shown(),
+        first.dir.shown(),
+        last.dir.shown()
     )))
 }
 
