@@ -28,7 +28,7 @@ impl LoopDevice {
     /// Attaches an image, or a part of it. `None` if all of a block device is wanted, which needs
     /// no other.
     pub fn attach(image: &Path, part: LoopPart, read_only: bool) -> Result<Option<Self>> {
-        let fail = |error| Failure::about(image.shown(), error);
+        let fail = |error| Failure::system_call(image.shown(), error);
         let is_file = std::fs::metadata(image).map_err(fail)?.is_file();
         if !is_file && part == LoopPart::default() {
             return Ok(None);

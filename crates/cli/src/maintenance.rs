@@ -22,7 +22,7 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
     for dir in &args.dirs {
         let synced = request("sync", dir, |mounted, root| {
             let writeback = write_back(mounted, dir, root)?;
-            root.sync_all().map_err(|error| Failure::about(dir.shown(), error))?;
+            root.sync_all().map_err(|error| Failure::system_call(dir.shown(), error))?;
             writeback.result()
         });
         if let Err(failure) = synced {
@@ -89,7 +89,8 @@ fn request(
     if let Some(stopped) = mounted.stopped() {
         return Err(stopped);
     }
-    let root = File::open(&mounted.root).map_err(|error| Failure::about(dir.shown(), error))?;
+    let root =
+        File::open(&mounted.root).map_err(|error| Failure::system_call(dir.shown(), error))?;
     make(&mounted, &root).map_err(|failure| mounted.stopped().unwrap_or(failure))
 }
 
@@ -150,7 +151,7 @@ fn explain(
         }
         match meaning(number) {
             Some(line) => Failure::about(dir.shown(), line),
-            None => Failure::about(dir.shown(), error),
+            None => Failure::system_call(dir.shown(), error),
         }
     })
 }

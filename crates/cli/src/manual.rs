@@ -68,7 +68,7 @@ fn save(path: &Path, page: &str) -> Result<()> {
 }
 
 fn about(path: &Path, error: std::io::Error) -> Failure {
-    Failure::about(path.shown(), error)
+    Failure::system_call(path.shown(), error)
 }
 
 /// Names of files, and what is in them.

@@ -46,7 +46,7 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
 
 /// Refuses what cannot be filled, before anything is written.
 fn can_be_filled(args: &MkfsArgs, options: &MkfsOptions, dir: &Path) -> Result<()> {
-    std::fs::read_dir(dir).map_err(|error| Failure::about(dir.shown(), error))?;
+    std::fs::read_dir(dir).map_err(|error| Failure::system_call(dir.shown(), error))?;
     let plan = MkfsOptions { dry_run: true, ..options.clone() };
     let plan = volume::mkfs(&args.target, plan, false, |_| Ok(()), &mut |_| {})?;
     let feature = READ_ONLY_FEATURES.iter().find(|feature| plan.features.contains(feature));

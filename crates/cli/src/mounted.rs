@@ -120,7 +120,7 @@ impl Asked {
             ));
         }
         let owner = (error == Errno::ACCESS).then(|| self.owner()).flatten();
-        owner.map_or_else(|| Failure::about(dir, error), |uid| self.of_another_user(uid))
+        owner.map_or_else(|| Failure::system_call(dir, error), |uid| self.of_another_user(uid))
     }
 
     /// The failure for a directory on another file system.

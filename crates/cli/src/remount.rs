@@ -142,7 +142,7 @@ fn change(
             warnings.iter().for_each(warn);
             Ok(())
         }
-        Ok(Err(refusal)) => Err(about(&refusal)),
+        Ok(Err(refusal)) => Err(Failure { code: refusal_code(changes), ..about(&refusal) }),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             Err(Failure::usage(format_args!(
                 "{}: only root (with CAP_SYS_ADMIN) and the user that mounted it can remount",
@@ -167,6 +167,13 @@ fn change(
         let _ = control::set_flags(root, before);
     }
     outcome
+}
+
+/// The code of the daemon's refusal: wrong arguments if they name what a mount has for its whole
+/// life, as for options that this command refuses itself.
+fn refusal_code(changes: &Changes) -> u8 {
+    let is_fixed = |word: &String| extol::options::is_fixed(options::parts(word).0);
+    if changes.words.iter().any(is_fixed) { Failure::USAGE } else { Failure::FAILED }
 }
 
 /// The failure of an ordinary user's request to change what the kernel keeps.
@@ -263,7 +270,7 @@ fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) 
                 "{name} cannot be changed by a remount: unmount and mount again"
             )));
         }
-        if name == "remount" || SHOWN.contains(&name) || options::is_passed_over(name) {
+        if name == "remount" || SHOWN.contains(&name) || options::is_passed_over(name, value)? {
             continue;
         }
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
@@ -273,7 +280,7 @@ fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) 
             changes.config.flags.set(MountFlags::RELATIME, name == "atime");
         }
         let kernel = changes.config.accept(&word).map_err(Failure::usage)?;
-        let volume = name == "abort"
+        let volume = word == "abort"
             || name == "journal_dev"
             || VolumeOptions::default().set(name, value).map_err(Failure::usage)?;
         if volume {

@@ -40,7 +40,7 @@ impl Staged {
         options: &MkfsOptions,
         confirm: impl FnOnce(&str) -> Result<()>,
     ) -> Result<Option<Self>> {
-        let fail = |error| Failure::about(target.shown(), error);
+        let fail = |error| Failure::system_call(target.shown(), error);
         let metadata = fs::metadata(target).map_err(fail)?;
         if !metadata.is_file() || metadata.nlink() > 1 {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Staged {
     /// Takes the image's place.
     pub fn finish(self) -> Result<()> {
         let renamed = fs::rename(&self.path, &self.target);
-        renamed.map_err(|error| Failure::about(self.typed.shown(), error))?;
+        renamed.map_err(|error| Failure::system_call(self.typed.shown(), error))?;
         // So that it also has the place after a power cut. (Not every file system can.)
         if let Some(dir) = self.target.parent() {
             let _ = File::open(dir).and_then(|dir| dir.sync_all());

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsError, MkfsProgress};
-use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice};
+use extol_block::{
+    BlockDevice, DeviceError, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice,
+};
 use extol_check::{CheckOptions, Recoverer, Recovery};
 use extol_cli_common::{Failure, Result, counted};
 use extol_fuse::{BlockMount, Claim};
@@ -42,10 +44,9 @@ pub fn open_for_mount(
     if options.journal.device.is_none()
         && let Some(path) = &options.journal.path
     {
-        // A volume with a journal of its own does not use it. So a missing one is no error here:
-        // the volume reports it if it needs it.
         let journal = FileDevice::open(path, &open_options(&options));
-        options.journal.device = journal.ok().map(|device| Arc::new(device) as _);
+        let journal = journal.map_err(|error| cannot_open(path, &error))?;
+        options.journal.device = Some(Arc::new(journal));
     }
     let shared = Arc::clone(&device) as SharedDevice;
     let volume = sandbox::inside(|| {
@@ -118,7 +119,7 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
         Some(false) => Direct::Off,
     };
     let how = open_options(options).direct(direct);
-    FileDevice::open(source, &how).map(Arc::new).map_err(|error| about(source, error))
+    FileDevice::open(source, &how).map(Arc::new).map_err(|error| cannot_open(source, &error))
 }
 
 /// True if a volume that was to be written to lies on something that is write-protected: a device,
@@ -265,7 +266,7 @@ pub fn claim_for_mkfs(
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<FileDevice> {
     let how = OpenOptions::read_write().direct(Direct::Off);
-    let device = FileDevice::open(target, &how).map_err(|error| about(target, error))?;
+    let device = FileDevice::open(target, &how).map_err(|error| cannot_open(target, &error))?;
     if !force && let Some(contents) = extol::mkfs::existing_contents(&device) {
         confirm(&format!("{} holds {contents}", target.shown()))?;
     }
@@ -298,7 +299,7 @@ fn make(
     if how.create_size.is_some() && !target.exists() {
         interrupt::catch()?;
     }
-    let device = FileDevice::open(target, how).map_err(|error| about(target, error))?;
+    let device = FileDevice::open(target, how).map_err(|error| cannot_open(target, &error))?;
     if device.is_block_device() {
         options.sector_size = Some(device.sector_size());
     }
@@ -330,7 +331,7 @@ fn mkfs_on(
 
 fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    let device = FileDevice::open(path, &how).map_err(|error| about(path, error))?;
+    let device = FileDevice::open(path, &how).map_err(|error| cannot_open(path, &error))?;
     let rdev = if device.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {
@@ -347,8 +348,13 @@ fn open_shared(source: &Path) -> Result<SharedDevice> {
 fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
     match FileDevice::open(source, how) {
         Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(about(source, error)),
+        Err(error) => Err(cannot_open(source, &error)),
     }
+}
+
+/// The failure for something that cannot be opened: not allowed, or another reason.
+fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
+    Failure { code: Failure::code_of(error.source.kind()), ..about(path, error) }
 }
 
 /// The line for an error about a volume, which names it once.

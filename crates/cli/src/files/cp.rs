@@ -37,7 +37,7 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     let preserve = Preserve::of(args, umask())?;
     let dest = Path::new(dest);
     let into = dest.is_dir();
-    let about = |error: io::Error| Failure::about(dest.shown(), error);
+    let about = |error: io::Error| Failure::system_call(dest.shown(), error);
     if paths.len() > 1 && !into {
         let gone = fs::metadata(dest).err().unwrap_or(Errno::NOTDIR.into());
         return Err(about(gone));

@@ -183,7 +183,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         Some(errno) if extol_fuse::is_dead(errno) => {
             MountError::Dead { dir: path.to_owned() }.into()
         }
-        _ => Failure::about(path.shown(), error),
+        _ => Failure::system_call(path.shown(), error),
     })
 }
 

@@ -133,15 +133,51 @@ const OWN: [&str; 9] = [
     "remount",
 ];
 
+/// Those of them that may have a value.
+const WITH_VALUE: &[&str] = &[
+    "ac_attr_timeout",
+    "attr_timeout",
+    "entry_timeout",
+    "negative_timeout",
+    "remember",
+    "max_read",
+    "max_write",
+    "max_readahead",
+    "max_background",
+    "congestion_threshold",
+    "max_idle_threads",
+    "blksize",
+    "intr_signal",
+    "max_pages",
+    "io_uring_q_depth",
+    "check",
+    "journal",
+    "debug_want_extra_isize",
+    "fc_debug_force",
+    "uhelper",
+];
+
 /// True for an option that is taken, and has no effect.
-pub fn is_passed_over(name: &str) -> bool {
-    PASSED_OVER.contains(&name)
+///
+/// # Errors
+/// If it has a value, and takes none.
+pub fn is_passed_over(name: &str, value: Option<&str>) -> Result<bool, Failure> {
+    if value.is_some() && PASSED_OVER.contains(&name) && !WITH_VALUE.contains(&name) {
+        return Err(no_value(name));
+    }
+    Ok(PASSED_OVER.contains(&name))
+}
+
+/// The failure for a flag with a value.
+fn no_value(name: &str) -> Failure {
+    Failure::usage(format_args!("mount option \"{name}\" takes no value"))
 }
 
 /// Takes an option of another program. `None`: it is no such option.
-pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
-    if PASSED_OVER.contains(&name) {
-        return Some(Ok(()));
+pub(super) fn accept(name: &str, value: Option<&str>) -> Option<Result<(), Failure>> {
+    match is_passed_over(name, value) {
+        Ok(false) => {}
+        taken => return Some(taken.map(drop)),
     }
     if name.starts_with("X-") {
         let line = format_args!("mount option \"{name}\" is for mount(8): use mount -t fuse.extol");
@@ -164,8 +200,10 @@ pub fn unknown(word: &OsStr) -> Failure {
     let text = super::text_of(word).unwrap_or_default();
     let name = super::parts(text).0;
     if known().any(|known| known.trim_end_matches('=') == name) {
-        let wanted = if text.contains('=') { "bad value" } else { "it needs a value" };
-        return Failure::usage(format_args!("bad mount option \"{shown}\": {wanted}"));
+        if text.contains('=') {
+            return no_value(name);
+        }
+        return Failure::usage(format_args!("bad mount option \"{shown}\": it needs a value"));
     }
     match nearest(name, known()) {
         Some(known) => Failure::usage(format_args!(

@@ -148,7 +148,8 @@ impl Split {
         if kernel || library {
             return Ok(Word::Taken);
         }
-        foreign::accept(name).map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
+        foreign::accept(name, value)
+            .map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
     }
 
     /// Takes a word of the kernel's side.
