@@ -14,12 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use extol_block::{FileDevice, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
 use extol_proc::Shown as _;
 
 use crate::args::CheckArgs;
+use crate::interrupt;
 use crate::volume::{self, VolumeOptions};
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
@@ -44,6 +45,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let lines = args.progress.filter(|fd| *fd != 0).map(ProgressLines::open);
     let mut lines = lines.transpose().map_err(usage)?;
     let begin = Instant::now();
+    interrupt::exit_on_signals(|| {}).map_err(failed)?;
     if args.preen {
         replay(args).map_err(failed)?;
     }
@@ -134,7 +136,7 @@ fn position(at: Progress) -> u64 {
 }
 
 fn open(path: &Path, force: bool) -> Result<SharedDevice> {
-    match FileDevice::open(path, &OpenOptions::read_only().exclusive(!force)) {
+    match volume::open_told(path, &OpenOptions::read_only().exclusive(!force)) {
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => {
             let mut failure = volume::about(path, &error);

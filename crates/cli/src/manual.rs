@@ -28,8 +28,14 @@ fn script(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::visible(), "extol", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    if shell == clap_complete::Shell::Fish { mended_for_fish(&script) } else { script }
+    match shell {
+        clap_complete::Shell::Fish => mended_for_fish(&script),
+        _ => script.replace(GENERATED_HELP, "Print help"),
+    }
 }
+
+/// What the generator says of `help`, and of nothing else.
+const GENERATED_HELP: &str = "Print this message or the help of the given subcommand(s)";
 
 /// The generator's script for fish offers no name behind `extol help`, as it takes the word `help`
 /// itself for the name, and no values of arguments that have no option.

@@ -80,8 +80,17 @@ fn make_filled(args: &MkfsArgs, options: MkfsOptions, dir: &Path) -> Result<Summ
         None => failure,
     };
     let summary = make(target, args, options).map_err(as_typed)?;
+    // What is there, after a failure.
+    let state = |mut failure: Failure, state: &str| {
+        if !failure.line.is_empty() {
+            failure.line += &format!("; {} {state}", args.target.shown());
+        }
+        failure
+    };
     match (files::fill(target, dir, &fill), &staged) {
-        (Err(failure), Some(staged)) => return Err(staged.as_typed(failure)),
+        (Err(failure), Some(staged)) => {
+            return Err(state(staged.as_typed(failure), "stays as it was"));
+        }
         (Err(failure), None) if existed => {
             warn(format_args!(
                 "{}: holds only a part of {}, and what it held before is lost",
@@ -92,7 +101,7 @@ fn make_filled(args: &MkfsArgs, options: MkfsOptions, dir: &Path) -> Result<Summ
         }
         (Err(failure), None) => {
             volume::remove_made(&args.target);
-            return Err(failure);
+            return Err(state(failure, "was not made"));
         }
         (Ok(()), _) => {}
     }

@@ -142,9 +142,9 @@ impl Asked {
 
     fn of_another_user(&self, uid: u32) -> Failure {
         let Self { command, dir } = self;
-        let (named, sudo) = match User::from_uid(uid.into()) {
-            Ok(Some(user)) => (user.name.clone(), user.name),
-            _ => (format!("user {uid}"), format!("'#{uid}'")),
+        let (named, sudo) = match user_name(uid) {
+            Some(name) => (name.clone(), name),
+            None => (format!("user {uid}"), format!("'#{uid}'")),
         };
         Failure::usage(format_args!(
             "{}: the mount belongs to {named}, and FUSE lets no other user in, not even root: \
@@ -152,6 +152,25 @@ impl Asked {
             dir.shown()
         ))
     }
+}
+
+/// What an Extol has mounted on a directory, and for which user, if FUSE lets in that user alone.
+/// As the end of a sentence that begins with the directory.
+pub fn holder_of(dir: &Path) -> Option<String> {
+    let table = MountTable::own().ok()?;
+    let mount = table.top(dir)?;
+    let uid = owner_alone(mount).filter(|uid| *uid != rustix::process::geteuid().as_raw())?;
+    let source = Path::new(&mount.source);
+    Some(format!(
+        "{} is mounted there by user {}: unmount it first (extol umount {})",
+        source.shown(),
+        user_name(uid).unwrap_or_else(|| uid.to_string()),
+        dir.shown()
+    ))
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
 }
 
 /// The user of a mount, if FUSE lets in that user alone.

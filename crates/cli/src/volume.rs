@@ -6,17 +6,19 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use extol::mkfs::{JournalDevice, MkfsError, MkfsProgress};
 use extol_block::{
     BlockDevice, DeviceError, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice,
 };
 use extol_check::{CheckOptions, Recoverer, Recovery};
-use extol_cli_common::{Failure, Result, counted};
+use extol_cli_common::{Failure, Result, counted, warn};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 use extol_ondisk::GroupDesc;
-use extol_proc::{DeviceNumber, MountTable, Shown as _};
+use extol_proc::{DeviceNumber, MountTable, Process, Shown as _};
 
 use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
@@ -25,6 +27,9 @@ pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, Summary};
 pub use extol_vfs::Size;
 
 pub use extol::{Ext4 as Volume, Header, Info, MountOptions as VolumeOptions, Replayed};
+
+/// A wait for a volume that is in use is told when it is so long: two short commands may meet.
+const SILENT_WAIT: Duration = Duration::from_millis(250);
 
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
@@ -44,7 +49,7 @@ pub fn open_for_mount(
     if options.journal.device.is_none()
         && let Some(path) = &options.journal.path
     {
-        let journal = FileDevice::open(path, &open_options(&options));
+        let journal = open_told(path, &open_options(&options));
         let journal = journal.map_err(|error| cannot_open(path, &error))?;
         options.journal.device = Some(Arc::new(journal));
     }
@@ -119,7 +124,7 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
         Some(false) => Direct::Off,
     };
     let how = open_options(options).direct(direct);
-    FileDevice::open(source, &how).map(Arc::new).map_err(|error| cannot_open(source, &error))
+    open_told(source, &how).map(Arc::new).map_err(|error| cannot_open(source, &error))
 }
 
 /// True if a volume that was to be written to lies on something that is write-protected: a device,
@@ -266,7 +271,7 @@ pub fn claim_for_mkfs(
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<FileDevice> {
     let how = OpenOptions::read_write().direct(Direct::Off);
-    let device = FileDevice::open(target, &how).map_err(|error| cannot_open(target, &error))?;
+    let device = open_told(target, &how).map_err(|error| cannot_open(target, &error))?;
     if !force && let Some(contents) = extol::mkfs::existing_contents(&device) {
         confirm(&format!("{} holds {contents}", target.shown()))?;
     }
@@ -299,7 +304,7 @@ fn make(
     if how.create_size.is_some() && !target.exists() {
         interrupt::catch()?;
     }
-    let device = FileDevice::open(target, how).map_err(|error| cannot_open(target, &error))?;
+    let device = open_told(target, how).map_err(|error| cannot_open(target, &error))?;
     if device.is_block_device() {
         options.sector_size = Some(device.sector_size());
     }
@@ -331,7 +336,7 @@ fn mkfs_on(
 
 fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    let device = FileDevice::open(path, &how).map_err(|error| cannot_open(path, &error))?;
+    let device = open_told(path, &how).map_err(|error| cannot_open(path, &error))?;
     let rdev = if device.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {
@@ -345,8 +350,42 @@ fn open_shared(source: &Path) -> Result<SharedDevice> {
     device(source, &OpenOptions::read_only().exclusive(false))
 }
 
+/// Opens a device or an image. An open waits for a while where another process uses it: it may be
+/// about to end. That wait is told.
+pub fn open_told(path: &Path, how: &OpenOptions) -> extol_block::Result<FileDevice> {
+    let (opened, is_open) = mpsc::channel::<()>();
+    let shown = path.to_owned();
+    let tell = move || {
+        if is_open.recv_timeout(SILENT_WAIT) == Err(RecvTimeoutError::Timeout) {
+            tell_wait(&shown);
+        }
+    };
+    let teller = std::thread::Builder::new().spawn(tell);
+    let device = FileDevice::open(path, how);
+    drop(opened);
+    // (Without a thread nothing is told.)
+    let _ = teller.map(std::thread::JoinHandle::join);
+    device
+}
+
+/// Says what an open waits for.
+fn tell_wait(path: &Path) {
+    let Ok(file) = std::fs::metadata(path) else { return };
+    let holders = match file.file_type().is_block_device() {
+        false => extol_proc::lock_holders(&file),
+        true => {
+            let number = DeviceNumber::of(file.rdev());
+            let users = extol_proc::bounded(move || extol_proc::device_users(number)).users;
+            users.into_iter().map(|user| user.process).collect()
+        }
+    };
+    let mut holders = holders.into_iter().filter(|process| *process != Process::own());
+    let holder = holders.next().map_or("another process".to_owned(), |process| process.to_string());
+    warn(format_args!("{}: is in use by {holder}: waiting a few seconds for it", path.shown()));
+}
+
 fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
-    match FileDevice::open(source, how) {
+    match open_told(source, how) {
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => Err(cannot_open(source, &error)),
     }

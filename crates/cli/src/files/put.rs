@@ -39,6 +39,8 @@ struct CopyIn<'t> {
     /// The volume was made just before. Nothing more is copied after it was full.
     is_new: bool,
     full: bool,
+    /// An attribute was not copied.
+    lacks_attributes: bool,
 }
 
 /// Copies.
@@ -90,14 +92,24 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
         }
         Err(error) => copy.problem(image, &error),
     }
-    let full = copy.full;
-    for problem in copy.end() {
+    let (full, lacks_attributes) = (copy.full, copy.lacks_attributes);
+    let problems = copy.end();
+    let is_whole = problems.is_empty();
+    for problem in problems {
         tree.report_line(problem);
     }
     let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
     let shown = how.replaces.as_deref().unwrap_or(image);
-    let outcome = if full { Err(Failure::about(shown.shown(), line)) } else { Ok(()) };
-    tree.close(outcome)
+    let advice = match lacks_attributes {
+        true => " (-E no_copy_xattrs leaves extended attributes out)",
+        false => "",
+    };
+    let part = format!("not all of {} could be copied{advice}", dir.shown());
+    tree.close(match (full, is_whole) {
+        (true, _) => Err(Failure::about(shown.shown(), line)),
+        (false, false) => Err(Failure::new(part)),
+        (false, true) => Ok(()),
+    })
 }
 
 impl<'t> CopyIn<'t> {
@@ -113,6 +125,7 @@ impl<'t> CopyIn<'t> {
             xattrs: true,
             is_new: false,
             full: false,
+            lacks_attributes: false,
         }
     }
 
@@ -304,9 +317,11 @@ impl<'t> CopyIn<'t> {
                     _ if error == FsError::NoSpace => return Err(error.into()),
                     _ => error.to_string(),
                 };
-                // The file is whole without it.
+                // The file is whole without it; of a new volume nothing is kept then.
                 let name = bytes_text(name);
-                let why = format!("the attribute {name} is left out: {why}");
+                let what = if self.is_new { "cannot be copied" } else { "is left out" };
+                let why = format!("the attribute {name} {what}: {why}");
+                self.lacks_attributes = true;
                 self.problem(path, &*Problem::from(why));
             }
         }

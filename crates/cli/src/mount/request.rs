@@ -1,6 +1,7 @@
 //! What to mount, from the command line of `extol mount` or of a mount helper.
 
 use std::ffi::OsString;
+use std::io::ErrorKind::PermissionDenied;
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result};
@@ -8,7 +9,7 @@ use extol_fuse::MountError;
 use extol_proc::Shown as _;
 
 use crate::args::MountArgs;
-use crate::options;
+use crate::{mounted, options};
 
 /// What to mount.
 #[derive(Debug, Default)]
@@ -130,8 +131,17 @@ impl Request {
         let number = number.map(|name| extol_proc::number(name.as_os_str().as_encoded_bytes()));
         match (self.fd, number) {
             (None, None) => {
-                self.dir = absolute(&self.dir)?;
-                Ok(extol_fuse::check(&self.dir)?)
+                let typed = std::mem::take(&mut self.dir);
+                self.dir = absolute(&typed)?;
+                extol_fuse::check(&self.dir).map_err(|error| match error {
+                    MountError::Dir { source, .. } if source.kind() == PermissionDenied => {
+                        mounted::holder_of(&self.dir).map_or_else(
+                            || Failure::system_call(typed.shown(), source),
+                            |holder| Failure::about(typed.shown(), holder),
+                        )
+                    }
+                    error => error.into(),
+                })
             }
             (None, Some(Some(number))) => {
                 (self.fd, self.dir) = (Some(number), PathBuf::new());

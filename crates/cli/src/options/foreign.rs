@@ -257,10 +257,10 @@ mod tests {
             assert_eq!(MountConfig::default().accept(name), Ok(false), "{name}");
         }
         for (name, why) in REFUSED {
-            let line = accept(name).unwrap().unwrap_err().line;
+            let line = accept(name, None).unwrap().unwrap_err().line;
             assert!(line.contains(name) && line.contains(why), "{line}");
         }
-        assert!(accept("verity.hashdevice").unwrap().is_err());
-        assert!(accept("X-mount.mkdir").unwrap().is_err() && accept("commit").is_none());
+        assert!(accept("verity.hashdevice", None).unwrap().is_err());
+        assert!(accept("X-mount.mkdir", None).unwrap().is_err() && accept("commit", None).is_none());
     }
 }

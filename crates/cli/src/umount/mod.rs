@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{DeviceNumber, Mount, MountTable, Shown as _, Target, Users};
+use extol_proc::{DeviceNumber, Mount, MountTable, Process, Shown as _, Target, Users};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -39,7 +39,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::args::UmountArgs;
 use crate::exit_report::{self, Connection};
 use crate::mount_table::{is_top, mount_entry};
-use crate::start_cleanup;
+use crate::sandbox::process;
+use crate::{interrupt, start_cleanup};
 use waiting::{Deadline, End, Wait};
 
 /// Exit code of [`for_daemon`]: the mount is in use.
@@ -93,15 +94,14 @@ pub fn run(args: &UmountArgs) -> Result<()> {
             false => for_daemon(dir, id, how),
         });
     }
-    // The path to the mount of a dead daemon may not resolve.
-    let resolve = |dir: &PathBuf| dir.canonicalize().or_else(|_| std::path::absolute(dir));
-    let dirs: Vec<_> =
-        args.dirs.iter().map(resolve).collect::<std::io::Result<_>>().map_err(Failure::new)?;
+    let dirs = args.dirs.iter().map(|dir| Place::of(dir)).collect::<Result<Vec<_>>>()?;
     // This process keeps no mount in use.
     let _ = std::env::set_current_dir("/");
+    process::close_inherited(None);
+    interrupt::exit_on_signals(waiting::end_child)?;
     let mut codes = Vec::new();
-    for dir in dirs {
-        let done = Unmount::find(&dir).and_then(|unmount| unmount.run(how, args));
+    for place in dirs {
+        let done = Unmount::find(&place).and_then(|unmount| unmount.run(how, args));
         codes.push(match done {
             Ok(()) => 0,
             Err(failure) if args.quiet && failure.code == GONE => Failure::FAILED,
@@ -160,6 +160,40 @@ fn write_back_for(dir: &Path, limit: Duration) {
     }
 }
 
+/// What was named on the command line.
+struct Place<'a> {
+    typed: &'a Path,
+    path: PathBuf,
+    /// Why it does not resolve.
+    error: Option<std::io::Error>,
+}
+
+impl<'a> Place<'a> {
+    fn of(typed: &'a Path) -> Result<Self> {
+        let about = |error: std::io::Error| Failure::system_call(typed.shown(), error);
+        Ok(match typed.canonicalize() {
+            Ok(path) => Self { typed, path, error: None },
+            // The path to the mount of a dead daemon may not resolve.
+            Err(error) => {
+                let path = std::path::absolute(typed).map_err(about)?;
+                Self { typed, path, error: Some(error) }
+            }
+        })
+    }
+
+    /// The failure for what is no mount.
+    fn is_no_mount(&self) -> Failure {
+        let what = self.typed.shown();
+        let failure = match &self.error {
+            Some(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Failure::about(what, error)
+            }
+            _ => Failure::new(format_args!("{what} is not a mount point")),
+        };
+        Failure { code: GONE, ..failure }
+    }
+}
+
 /// A mount that is to go.
 struct Unmount {
     mount: Mount,
@@ -174,7 +208,8 @@ struct Daemon {
 
 impl Unmount {
     /// What is mounted on a directory, or what this image or device is mounted as.
-    fn find(path: &Path) -> Result<Self> {
+    fn find(place: &Place<'_>) -> Result<Self> {
+        let path = &place.path;
         let table = MountTable::own().map_err(|error| Failure::about("/proc", error))?;
         let mount = match table.top(path) {
             Some(mount) => Some(mount),
@@ -187,10 +222,7 @@ impl Unmount {
                 path.shown(),
                 mount.kind.shown()
             ))),
-            None => {
-                let line = format_args!("{} is not a mount point", path.shown());
-                Err(Failure { code: GONE, ..Failure::new(line) })
-            }
+            None => Err(place.is_no_mount()),
         }
     }
 
@@ -348,9 +380,7 @@ impl Unmount {
         // It may outlive this process, and keeps nothing of the caller open.
         child.arg("--").arg(self.dir());
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        child
-            .spawn()
-            .map_err(|error| Failure::system(format_args!("cannot start a process: {error}")))
+        waiting::start(&mut child)
     }
 
     /// Why umount(2) has not returned.
@@ -367,8 +397,9 @@ impl Unmount {
             return format!(" by the mount on {}", above.dir.shown());
         }
         let (id, device, place) = (*id, *device, dir.clone());
-        let users =
+        let mut users =
             extol_proc::bounded(move || extol_proc::users_of(Target::Mount(id, device, &place)));
+        users.users.retain(|user| user.process != Process::own());
         if !users.users.is_empty() {
             return format!(" by {users}");
         }
