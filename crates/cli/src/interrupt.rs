@@ -4,8 +4,8 @@
 //! The first signal is noted, and the command ends at its next step: it takes away what is not
 //! whole and closes the volume. The second signal ends the process at once. The exit code is 128
 //! and the number of the signal, as of a process that the signal ends itself. (Commands that make
-//! nothing do not come here: the signal ends them. `umount` and `check`, which may take long, end at
-//! once and say so: [`exit_on_signals`].)
+//! nothing do not come here: the signal ends them. `umount` and `check`,
+//! which may take long, end at once and say so: [`exit_on_signals`].)
 //!
 //! A signal that the process was told to ignore (nohup(1), a background job of a script) stays
 //! ignored.

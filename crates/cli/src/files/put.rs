@@ -93,22 +93,22 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
         Err(error) => copy.problem(image, &error),
     }
     let (full, lacks_attributes) = (copy.full, copy.lacks_attributes);
-    let problems = copy.end();
-    let is_whole = problems.is_empty();
+    let mut problems = copy.end();
+    // The last one is the reason that the command ends with.
+    let last = if full { None } else { problems.pop() };
     for problem in problems {
         tree.report_line(problem);
     }
     let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
     let shown = how.replaces.as_deref().unwrap_or(image);
     let advice = match lacks_attributes {
-        true => " (-E no_copy_xattrs leaves extended attributes out)",
+        true => " (-E no_copy_xattrs leaves all attributes out)",
         false => "",
     };
-    let part = format!("not all of {} could be copied{advice}", dir.shown());
-    tree.close(match (full, is_whole) {
-        (true, _) => Err(Failure::about(shown.shown(), line)),
-        (false, false) => Err(Failure::new(part)),
-        (false, true) => Ok(()),
+    tree.close(match last {
+        _ if full => Err(Failure::about(shown.shown(), line)),
+        Some(problem) => Err(Failure::new(format_args!("{problem}{advice}"))),
+        None => Ok(()),
     })
 }
 

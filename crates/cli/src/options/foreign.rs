@@ -199,9 +199,12 @@ pub fn unknown(word: &OsStr) -> Failure {
     let shown = bytes_text(word.as_encoded_bytes());
     let text = super::text_of(word).unwrap_or_default();
     let name = super::parts(text).0;
-    if known().any(|known| known.trim_end_matches('=') == name) {
-        if text.contains('=') {
+    if let Some(known) = known().find(|known| known.trim_end_matches('=') == name) {
+        if text.contains('=') && !known.ends_with('=') {
             return no_value(name);
+        }
+        if text.contains('=') {
+            return Failure::usage(format_args!("bad mount option \"{shown}\": bad value"));
         }
         return Failure::usage(format_args!("bad mount option \"{shown}\": it needs a value"));
     }
@@ -261,6 +264,8 @@ mod tests {
             assert!(line.contains(name) && line.contains(why), "{line}");
         }
         assert!(accept("verity.hashdevice", None).unwrap().is_err());
-        assert!(accept("X-mount.mkdir", None).unwrap().is_err() && accept("commit", None).is_none());
+        assert!(
+            accept("X-mount.mkdir", None).unwrap().is_err() && accept("commit", None).is_none()
+        );
     }
 }

@@ -70,19 +70,24 @@ fn open_external(options: &MountOptions) -> OpenResult<Option<SharedDevice>> {
 }
 
 /// The options with the external journal open, if the volume has one: it can be opened once only.
-///
-/// # Errors
-/// If an external journal is named, and the volume has none: its changes would go elsewhere than
-/// was asked for.
 pub(crate) fn with_device(sb: &Superblock, options: &MountOptions) -> OpenResult<MountOptions> {
     let mut options = options.clone();
     if sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0 {
         options.journal.device = open_external(&options)?;
-    } else if options.journal.path.is_some() {
-        let has = if sb.journal_inum == 0 { "no journal" } else { "a journal of its own" };
-        return refuse(format!("the volume has {has}: leave out journal_path="));
     }
     Ok(options)
+}
+
+/// Refuses the path of an external journal if the volume has none: what is changed would be
+/// recorded elsewhere than was asked for.
+pub(crate) fn refuse_unused(sb: &Superblock, options: &MountOptions) -> OpenResult<()> {
+    let has = match (sb.feature_compat.contains(Compat::HAS_JOURNAL), sb.journal_inum) {
+        _ if options.journal.path.is_none() => return Ok(()),
+        (true, 0) => return Ok(()),
+        (true, _) => "a journal of its own",
+        (false, _) => "no journal",
+    };
+    refuse(format!("the volume has {has}: leave out journal_path="))
 }
 
 fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<Found> {
