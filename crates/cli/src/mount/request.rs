@@ -219,7 +219,7 @@ mod tests {
         assert!(args.foreground && args.announce && args.verbose);
         assert_eq!(args.options, ["ro", "commit=3"]);
         assert!(args.clean && !args.no_sandbox);
-        assert_eq!(args.named.as_deref(), Some("b.img".as_ref()));
+        assert_eq!(args.named.as_deref(), Some("b.img"));
         assert_eq!((args.source, args.dir), ("/a b".into(), Some("-d".into())));
     }
 
