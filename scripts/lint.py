@@ -12,7 +12,7 @@ columns   No line is longer than 100 columns. Exempt are rows of tables, lines w
 commits   Subjects since the tag `before-house` are `area: imperative phrase` of at most 72
           characters, and a body gives the reason.
 bytes     Paths, and what the kernel says in /proc and /sys, are bytes: programs take none of it for
-          text (to_str, to_string_lossy, read_to_string). Tests may, and what
+          text (to_str, to_string_lossy, read_to_string, display). Tests may, and what
           scripts/lint-allow.txt lets pass.
 labels    An invariant is labelled `- FC-3: ...`, once in the whole tree, and a label that is
           referred to exists.
@@ -34,11 +34,14 @@ TAG, TAGGED = "before-house", "1aa8dae344459244c21daaf44a14bf0e9f237ddb"
 
 # What takes bytes for text, and what to write instead.
 TEXT = {
-    "to_str": "compare and split bytes (OsStr, Path, extol_proc::number); display() for messages",
-    "to_string_lossy": "compare and split bytes (OsStr, Path); display() for messages",
+    "to_str": "compare and split bytes (OsStr, Path, extol_proc::number); shown() for messages",
+    "to_string_lossy": "compare and split bytes (OsStr, Path); shown() for messages",
+    "display": "shown() (extol_proc::Shown), so that the name can be copied into a command line",
     "read_to_string": "extol_proc::read and its like, which give bytes",
 }
 PROGRAMS = ("crates/", "bench/src/", "testing/testkit/src/")
+# What the command says of names.
+MESSAGES = tuple(f"crates/{name}/" for name in ("block", "cli", "cli-common", "fuse", "proc"))
 
 THING = "name the thing: thread, caller, process, request, writer, reader"
 # Pattern of a whole word, and what to write instead. The first group is for prose alone.
@@ -174,7 +177,9 @@ class Lint:
             return
         text = text.split("#[cfg(test)]")[0]
         for number, line in enumerate(text.split("\n"), 1):
-            for call in re.findall(r"\b(to_str|to_string_lossy|read_to_string)\(", line):
+            for call in re.findall(r"\b(to_str|to_string_lossy|read_to_string|display)\(", line):
+                if call == "display" and not file.startswith(MESSAGES):
+                    continue
                 if not line.lstrip().startswith("//") and (file, call) not in self.allowed:
                     self.tell(file, number, "bytes", f"{call}: {TEXT[call]}")
 

@@ -318,8 +318,13 @@ fn what_is_left_of_a_mount_is_named() {
         let again = || {
             let words = [&["mount"], options, &[text(&rig.image.path), text(&rig.dir)]].concat();
             let done = run_extol(&words);
-            assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
-            done.output
+            // (That the open waits for a while is told before.)
+            let lines: Vec<&str> = done.output.lines().collect();
+            let is_told = |line: &&str| line.contains(": waiting a few seconds for it");
+            let (told, why) = lines.split_at(lines.len().saturating_sub(1));
+            assert!(told.len() <= 1 && told.iter().all(is_told), "{}", done.output);
+            assert_eq!((done.code, why.len()), (Some(32), 1), "{}", done.output);
+            why[0].to_owned()
         };
         let open = user(&rig, "60");
         assert!(rig.unmount(&["-l"]).success() && !rig.is_mounted());
@@ -399,4 +404,55 @@ fn root_waits_for_the_daemon_of_a_user() {
         done.output
     );
     assert!(umount(&rig, &[]).0.success() && !is_alive(daemon));
+}
+
+/// A file that this command inherits does not keep the mount in use.
+#[test]
+fn inherited_files_are_closed() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let rig = mounted();
+    let file = File::create(rig.dir.join("open")).unwrap();
+    drop(file);
+    let script = "exec 9<\"$1/open\"; exec \"$2\" umount \"$1\"";
+    let mut shell = tool("sh");
+    shell.args(["-c", script, "sh", text(&rig.dir), text(extol_testkit::extol_path())]);
+    let done = run(shell.current_dir("/"), LIMIT);
+    assert!(done.success() && done.output.is_empty() && !rig.is_mounted(), "{}", done.output);
+}
+
+#[test]
+fn a_place_that_is_missing_is_told_as_typed() {
+    let scratch = extol_testkit::Scratch::new();
+    let mut command = extol();
+    command.args(["umount", "nodir"]).current_dir(scratch.path()).stdin(Stdio::null());
+    let done = run(&mut command, LIMIT);
+    assert_eq!(done.code, Some(32), "{}", done.output);
+    assert_eq!(done.output, "extol: nodir: No such file or directory\n");
+}
+
+/// A signal to the process alone also ends what it has started: nothing is unmounted later.
+#[test]
+fn an_interrupted_unmount_unmounts_nothing() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let rig = mounted();
+        let user = user(&rig, "60");
+        let mut command = extol();
+        command.args(["umount", "--timeout", "50", text(&rig.dir)]);
+        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let done = child.wait_with_output().unwrap();
+        drop(user);
+        std::thread::sleep(Duration::from_millis(800));
+        assert!(rig.is_mounted(), "unmounted after {signal:?}");
+        assert_eq!(done.status.code(), Some(code));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(said.lines().last(), Some("extol: interrupted"), "{said}");
+        assert!(rig.unmount(&[]).success());
+    }
 }

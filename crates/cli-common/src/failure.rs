@@ -69,6 +69,21 @@ impl Failure {
         Self::new(format_args!("{}: {error}", named(what)))
     }
 
+    /// A failed system call about something: not allowed, or another reason.
+    pub fn system_call(what: impl fmt::Display, error: impl Into<std::io::Error>) -> Self {
+        let error = error.into();
+        Self { code: Self::code_of(error.kind()), ..Self::about(what, error) }
+    }
+
+    /// The code for an error of the system's.
+    #[must_use]
+    pub fn code_of(error: std::io::ErrorKind) -> u8 {
+        match error {
+            std::io::ErrorKind::PermissionDenied => Self::USAGE,
+            _ => Self::FAILED,
+        }
+    }
+
     /// Prints the line.
     pub fn report(&self) {
         if !self.line.is_empty() {
@@ -88,9 +103,10 @@ pub fn named(what: impl fmt::Display) -> String {
 
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
-        let code = match error {
+        let code = match &error {
             MountError::NoFuse | MountError::NoHelper | MountError::TooOld => Self::SYSTEM,
             MountError::Permission { .. } | MountError::UnmountPermission { .. } => Self::USAGE,
+            MountError::Dir { source, .. } => Self::code_of(source.kind()),
             _ => Self::FAILED,
         };
         Self { line: error.to_string(), code }
@@ -164,6 +180,10 @@ mod tests {
         assert_eq!(Failure::from(MountError::Busy { dir: "/x".into() }).code, 32);
         let denied = MountError::Permission { dir: "/x".into(), why: "no".into() };
         assert_eq!(Failure::from(denied).code, 1);
+        let denied = std::io::Error::from_raw_os_error(13);
+        assert_eq!(Failure::system_call("a", denied).code, 1);
+        let missing = std::io::Error::from_raw_os_error(2);
+        assert_eq!(Failure::system_call("a", missing).code, 32);
         assert_eq!(Failure::about("a", "b").line, "a: b");
         assert_eq!(Failure::about("", "b").line, "'': b");
         let codes = [2, 15, 1, 1000].map(|signal| Failure::interrupted(signal).code);

@@ -114,7 +114,7 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
 fn meant(command: &clap::Command, word: &OsString) -> Option<String> {
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let names: Vec<_> = shown.flat_map(clap::Command::get_name_and_visible_aliases).collect();
-    extol_vfs::nearest(&word.display().to_string(), names).map(str::to_owned)
+    extol_vfs::nearest(&extol_vfs::bytes_text(word.as_encoded_bytes()), names).map(str::to_owned)
 }
 
 /// A mistake on the command line in one line, with what was perhaps meant.

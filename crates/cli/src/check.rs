@@ -9,15 +9,18 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use extol_block::{FileDevice, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
+use extol_proc::Shown as _;
 
 use crate::args::CheckArgs;
+use crate::interrupt;
 use crate::volume::{self, VolumeOptions};
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
@@ -42,6 +45,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let lines = args.progress.filter(|fd| *fd != 0).map(ProgressLines::open);
     let mut lines = lines.transpose().map_err(usage)?;
     let begin = Instant::now();
+    interrupt::exit_on_signals(|| {}).map_err(failed)?;
     if args.preen {
         replay(args).map_err(failed)?;
     }
@@ -65,7 +69,7 @@ fn replay(args: &CheckArgs) -> Result<()> {
     options.journal.path = args.journal.clone();
     let replayed = volume::replay(&args.source, &options, false)?;
     if replayed.was_needed && !args.json {
-        print(format!("{}: journal replayed\n", args.source.display()))?;
+        print(format!("{}: journal replayed\n", args.source.shown()))?;
     }
     Ok(())
 }
@@ -90,8 +94,11 @@ impl ProgressLines {
             Pass::Bitmaps => 5,
             _ => return,
         };
+        let mut line = format!("{pass} {} {} ", at.done, at.total).into_bytes();
+        line.extend(source.as_os_str().as_bytes());
+        line.push(b'\n');
         // The reader may have ended.
-        let _ = writeln!(self.0, "{pass} {} {} {}", at.done, at.total, source.display());
+        let _ = self.0.write_all(&line);
     }
 }
 
@@ -118,7 +125,7 @@ fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Repo
         }
     });
     bar.finish_and_clear();
-    report.map_err(|error| Failure::about(args.source.display(), error))
+    report.map_err(|error| Failure::about(args.source.shown(), error))
 }
 
 fn position(at: Progress) -> u64 {
@@ -129,7 +136,7 @@ fn position(at: Progress) -> u64 {
 }
 
 fn open(path: &Path, force: bool) -> Result<SharedDevice> {
-    match FileDevice::open(path, &OpenOptions::read_only().exclusive(!force)) {
+    match volume::open_told(path, &OpenOptions::read_only().exclusive(!force)) {
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => {
             let mut failure = volume::about(path, &error);

@@ -4,13 +4,15 @@
 //! The first signal is noted, and the command ends at its next step: it takes away what is not
 //! whole and closes the volume. The second signal ends the process at once. The exit code is 128
 //! and the number of the signal, as of a process that the signal ends itself. (Commands that make
-//! nothing do not come here: the signal ends them.)
+//! nothing do not come here: the signal ends them. `umount` and `check`,
+//! which may take long, end at once and say so: [`exit_on_signals`].)
 //!
 //! A signal that the process was told to ignore (nohup(1), a background job of a script) stays
 //! ignored.
 //!
 //! A mount receives its signals in a thread (`signals.rs`), and notes them here ([`note`]).
 
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -18,6 +20,7 @@ use extol_block::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult};
 use extol_cli_common::{Failure, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 /// The signals that end a process in order.
 pub const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
@@ -45,6 +48,29 @@ pub fn catch() -> Result<()> {
             .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
     }
     Ok(())
+}
+
+/// From now on the first signal ends the process at once, with a line that says so. `before` runs
+/// before that.
+pub fn exit_on_signals(before: fn()) -> Result<()> {
+    let fail = |error| Failure::system(format_args!("cannot wait for signals: {error}"));
+    let ignored = ignored();
+    let bit = |signal: i32| u32::try_from(signal).unwrap_or(1).saturating_sub(1);
+    let heeded = ENDING.into_iter().filter(|signal| ignored >> bit(*signal) & 1 == 0);
+    let mut signals = Signals::new(heeded).map_err(fail)?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            before();
+            let failure = Failure::interrupted(signal);
+            if std::io::stderr().is_terminal() {
+                // A progress bar may stand there.
+                let _ = std::io::stderr().write_all(b"\r\x1b[K");
+            }
+            failure.report();
+            std::process::exit(failure.code.into());
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(fail)
 }
 
 /// Notes a signal. True if another was noted before, which stays the one that counts.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use extol_cli_common::{Failure, Result};
+use extol_proc::Shown as _;
 
 use crate::options::LoopPart;
 
@@ -27,7 +28,7 @@ impl LoopDevice {
     /// Attaches an image, or a part of it. `None` if all of a block device is wanted, which needs
     /// no other.
     pub fn attach(image: &Path, part: LoopPart, read_only: bool) -> Result<Option<Self>> {
-        let fail = |error| Failure::about(image.display(), error);
+        let fail = |error| Failure::system_call(image.shown(), error);
         let is_file = std::fs::metadata(image).map_err(fail)?.is_file();
         if !is_file && part == LoopPart::default() {
             return Ok(None);
@@ -43,7 +44,7 @@ impl LoopDevice {
         let open = File::open(&path);
         // Also where it cannot be opened: then the kernel detaches it at once.
         run(self::losetup().arg("--detach").arg(&path), &path)?;
-        let open = open.map_err(|error| Failure::about(path.display(), error))?;
+        let open = open.map_err(|error| Failure::about(path.shown(), error))?;
         Ok(Some(Self { path, _open: open }))
     }
 
@@ -70,5 +71,5 @@ fn run(command: &mut Command, what: &Path) -> Result<Output> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let why = said.trim().lines().next().unwrap_or("losetup failed").to_owned();
-    Err(Failure::about(what.display(), why))
+    Err(Failure::about(what.shown(), why))
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::control;
+use extol_proc::Shown as _;
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
@@ -21,7 +22,7 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
     for dir in &args.dirs {
         let synced = request("sync", dir, |mounted, root| {
             let writeback = write_back(mounted, dir, root)?;
-            root.sync_all().map_err(|error| Failure::about(dir.display(), error))?;
+            root.sync_all().map_err(|error| Failure::system_call(dir.shown(), error))?;
             writeback.result()
         });
         if let Err(failure) = synced {
@@ -88,7 +89,8 @@ fn request(
     if let Some(stopped) = mounted.stopped() {
         return Err(stopped);
     }
-    let root = File::open(&mounted.root).map_err(|error| Failure::about(dir.display(), error))?;
+    let root =
+        File::open(&mounted.root).map_err(|error| Failure::system_call(dir.shown(), error))?;
     make(&mounted, &root).map_err(|failure| mounted.stopped().unwrap_or(failure))
 }
 
@@ -120,14 +122,14 @@ fn write_back(mounted: &MountedVolume, dir: &Path, root: &File) -> Result<Writeb
     let frozen = serde_json::from_str::<serde_json::Value>(&stats)
         .is_ok_and(|stats| stats["frozen"] == true);
     if frozen {
-        return Err(Failure::about(dir.display(), "the volume is frozen; extol thaw ends that"));
+        return Err(Failure::about(dir.shown(), "the volume is frozen; extol thaw ends that"));
     }
     let error = rustix::fs::syncfs(root).err().map(|error| {
         let line = format_args!(
             "data of a file (perhaps one deleted since) could not be written: {error}; \
              all else was written"
         );
-        Failure::about(dir.display(), line)
+        Failure::about(dir.shown(), line)
     });
     Ok(WritebackError(error))
 }
@@ -143,13 +145,13 @@ fn explain(
         if number == Errno::PERM {
             let line = format_args!(
                 "{}: only root (with CAP_SYS_ADMIN) and the user that mounted it may do this",
-                dir.display()
+                dir.shown()
             );
             return Failure::usage(line);
         }
         match meaning(number) {
-            Some(line) => Failure::about(dir.display(), line),
-            None => Failure::about(dir.display(), error),
+            Some(line) => Failure::about(dir.shown(), line),
+            None => Failure::system_call(dir.shown(), error),
         }
     })
 }

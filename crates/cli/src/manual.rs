@@ -6,6 +6,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use extol_cli_common::{Failure, Result, write};
+use extol_proc::Shown as _;
 
 use crate::args::{self, CompletionsArgs, GROUPS, HELP, ManArgs, Shell};
 
@@ -27,8 +28,14 @@ fn script(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::visible(), "extol", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    if shell == clap_complete::Shell::Fish { mended_for_fish(&script) } else { script }
+    match shell {
+        clap_complete::Shell::Fish => mended_for_fish(&script),
+        _ => script.replace(GENERATED_HELP, "Print help"),
+    }
 }
+
+/// What the generator says of `help`, and of nothing else.
+const GENERATED_HELP: &str = "Print this message or the help of the given subcommand(s)";
 
 /// The generator's script for fish offers no name behind `extol help`, as it takes the word `help`
 /// itself for the name, and no values of arguments that have no option.
@@ -67,7 +74,7 @@ fn save(path: &Path, page: &str) -> Result<()> {
 }
 
 fn about(path: &Path, error: std::io::Error) -> Failure {
-    Failure::about(path.display(), error)
+    Failure::system_call(path.shown(), error)
 }
 
 /// Names of files, and what is in them.

@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 
 use extol_cli_common::{Failure, Result, print, progress, warn};
+use extol_proc::Shown as _;
 use extol_vfs::plain;
 
 use crate::args::{BlockSize, MkfsArgs};
@@ -45,7 +46,7 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
 
 /// Refuses what cannot be filled, before anything is written.
 fn can_be_filled(args: &MkfsArgs, options: &MkfsOptions, dir: &Path) -> Result<()> {
-    std::fs::read_dir(dir).map_err(|error| Failure::about(dir.display(), error))?;
+    std::fs::read_dir(dir).map_err(|error| Failure::system_call(dir.shown(), error))?;
     let plan = MkfsOptions { dry_run: true, ..options.clone() };
     let plan = volume::mkfs(&args.target, plan, false, |_| Ok(()), &mut |_| {})?;
     let feature = READ_ONLY_FEATURES.iter().find(|feature| plan.features.contains(feature));
@@ -79,19 +80,28 @@ fn make_filled(args: &MkfsArgs, options: MkfsOptions, dir: &Path) -> Result<Summ
         None => failure,
     };
     let summary = make(target, args, options).map_err(as_typed)?;
+    // What is there, after a failure.
+    let state = |mut failure: Failure, state: &str| {
+        if !failure.line.is_empty() {
+            failure.line += &format!("; {} {state}", args.target.shown());
+        }
+        failure
+    };
     match (files::fill(target, dir, &fill), &staged) {
-        (Err(failure), Some(staged)) => return Err(staged.as_typed(failure)),
+        (Err(failure), Some(staged)) => {
+            return Err(state(staged.as_typed(failure), "stays as it was"));
+        }
         (Err(failure), None) if existed => {
             warn(format_args!(
                 "{}: holds only a part of {}, and what it held before is lost",
-                args.target.display(),
-                dir.display()
+                args.target.shown(),
+                dir.shown()
             ));
             return Err(failure);
         }
         (Err(failure), None) => {
             volume::remove_made(&args.target);
-            return Err(failure);
+            return Err(state(failure, "was not made"));
         }
         (Ok(()), _) => {}
     }

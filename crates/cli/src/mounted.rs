@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use extol::Stats;
 use extol_cli_common::{Failure, Result};
 use extol_fuse::STATS_XATTR;
-use extol_proc::{Mount, MountTable};
+use extol_proc::{Mount, MountTable, Shown as _};
 use nix::unistd::User;
 use rustix::io::Errno;
 
@@ -40,7 +40,7 @@ impl MountedVolume {
     /// what to do, as `extol stat` says it. `None`: no error has stopped the volume.
     pub fn stopped(&self) -> Option<Failure> {
         let stats = self.stats().ok()?;
-        let dir = self.root.display().to_string();
+        let dir = self.root.shown().to_string();
         let advice = stat::advice(&dir, &stats)?;
         Some(Failure::new(format_args!("{}; {advice}", stat::state_line(&dir, &stats))))
     }
@@ -113,22 +113,19 @@ impl Asked {
 
     /// The failure for a directory that cannot be looked at.
     fn failed(&self, error: Errno) -> Failure {
-        let dir = self.dir.display();
+        let dir = self.dir.shown();
         if extol_fuse::is_dead(error) {
             return Failure::new(format_args!(
                 "{dir}: the daemon has died; unmount (extol umount {dir}) and mount again"
             ));
         }
         let owner = (error == Errno::ACCESS).then(|| self.owner()).flatten();
-        owner.map_or_else(|| Failure::about(dir, error), |uid| self.of_another_user(uid))
+        owner.map_or_else(|| Failure::system_call(dir, error), |uid| self.of_another_user(uid))
     }
 
     /// The failure for a directory on another file system.
     fn foreign(&self) -> Failure {
-        Failure::new(format_args!(
-            "{} is not on a volume that extol has mounted",
-            self.dir.display()
-        ))
+        Failure::new(format_args!("{} is not on a volume that extol has mounted", self.dir.shown()))
     }
 
     /// The user of the mount, if FUSE lets in that user alone, and this process is another's.
@@ -145,16 +142,35 @@ impl Asked {
 
     fn of_another_user(&self, uid: u32) -> Failure {
         let Self { command, dir } = self;
-        let (named, sudo) = match User::from_uid(uid.into()) {
-            Ok(Some(user)) => (user.name.clone(), user.name),
-            _ => (format!("user {uid}"), format!("'#{uid}'")),
+        let (named, sudo) = match user_name(uid) {
+            Some(name) => (name.clone(), name),
+            None => (format!("user {uid}"), format!("'#{uid}'")),
         };
         Failure::usage(format_args!(
             "{}: the mount belongs to {named}, and FUSE lets no other user in, not even root: \
              sudo -u {sudo} extol {command} {0}, or mount with -o allow_root",
-            dir.display()
+            dir.shown()
         ))
     }
+}
+
+/// What an Extol has mounted on a directory, and for which user, if FUSE lets in that user alone.
+/// As the end of a sentence that begins with the directory.
+pub fn holder_of(dir: &Path) -> Option<String> {
+    let table = MountTable::own().ok()?;
+    let mount = table.top(dir)?;
+    let uid = owner_alone(mount).filter(|uid| *uid != rustix::process::geteuid().as_raw())?;
+    let source = Path::new(&mount.source);
+    Some(format!(
+        "{} is mounted there by user {}: unmount it first (extol umount {})",
+        source.shown(),
+        user_name(uid).unwrap_or_else(|| uid.to_string()),
+        dir.shown()
+    ))
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    User::from_uid(uid.into()).ok().flatten().map(|user| user.name)
 }
 
 /// The user of a mount, if FUSE lets in that user alone.
@@ -171,7 +187,7 @@ mod tests {
     fn failures_name_what_was_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let failure = MountedVolume::of(dir.path(), "stat").unwrap().json().unwrap_err();
-        let named = format!("{} is not on a volume", dir.path().display());
+        let named = format!("{} is not on a volume", dir.path().shown());
         assert!(failure.line.starts_with(&named), "{}", failure.line);
     }
 }

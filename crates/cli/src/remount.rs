@@ -11,7 +11,7 @@ use std::path::Path;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
-use extol_proc::Mount;
+use extol_proc::{Mount, Shown as _};
 
 use crate::args::RemountArgs;
 use crate::mount_table::{is_top, mount_entry};
@@ -95,7 +95,7 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     let mounted = MountedVolume::of(dir, "remount -o ...")?;
     let entry = mount_entry(&mounted.root)
         .filter(Mount::is_fuse)
-        .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
+        .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.shown())))?;
     let before = config_of(entry.options.iter().chain(&entry.volume_options));
     let changes = changes(&before, &entry.source, lists, how)?;
     if how.fake {
@@ -110,7 +110,7 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
         false => failure,
     })?;
     if how.verbose {
-        let dir = mounted.root.display();
+        let dir = mounted.root.shown();
         warn(format_args!("{dir} has the options {}", mounted.stats()?.mount_options));
     }
     Ok(())
@@ -124,7 +124,7 @@ fn change(
     changes: &Changes,
 ) -> Result<()> {
     let root = &mounted.root;
-    let about = |error: &dyn std::fmt::Display| Failure::about(root.display(), error);
+    let about = |error: &dyn std::fmt::Display| Failure::about(root.shown(), error);
     let flags_change =
         changes.config.read_only != before.read_only || changes.config.flags != before.flags;
     if flags_change {
@@ -142,11 +142,11 @@ fn change(
             warnings.iter().for_each(warn);
             Ok(())
         }
-        Ok(Err(refusal)) => Err(about(&refusal)),
+        Ok(Err(refusal)) => Err(Failure { code: refusal_code(changes), ..about(&refusal) }),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             Err(Failure::usage(format_args!(
                 "{}: only root (with CAP_SYS_ADMIN) and the user that mounted it can remount",
-                root.display()
+                root.shown()
             )))
         }
         Err(error) => Err(about(&error)),
@@ -169,9 +169,16 @@ fn change(
     outcome
 }
 
+/// The code of the daemon's refusal: wrong arguments if they name what a mount has for its whole
+/// life, as for options that this command refuses itself.
+fn refusal_code(changes: &Changes) -> u8 {
+    let is_fixed = |word: &String| extol::options::is_fixed(options::parts(word).0);
+    if changes.words.iter().any(is_fixed) { Failure::USAGE } else { Failure::FAILED }
+}
+
 /// The failure of an ordinary user's request to change what the kernel keeps.
 fn only_root(root: &Path, entry: &Mount) -> Failure {
-    let dir = root.display();
+    let dir = root.shown();
     let line = "only root can change flags of a mount (ro, rw, nosuid, noatime ...)";
     match owner_alone(entry) {
         None => Failure::usage(format_args!("{dir}: {line}")),
@@ -211,7 +218,7 @@ pub fn make_read_only(dir: &Path, id: u64) -> Result<()> {
     }
     control::set_flags(dir, &config).map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => Failure::silent(umount::BUSY),
-        _ => Failure::about(dir.display(), error),
+        _ => Failure::about(dir.shown(), error),
     })
 }
 
@@ -263,7 +270,7 @@ fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) 
                 "{name} cannot be changed by a remount: unmount and mount again"
             )));
         }
-        if name == "remount" || SHOWN.contains(&name) || options::is_passed_over(name) {
+        if name == "remount" || SHOWN.contains(&name) || options::is_passed_over(name, value)? {
             continue;
         }
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
@@ -273,7 +280,7 @@ fn changes(before: &MountConfig, source: &OsStr, lists: &[OsString], how: &How) 
             changes.config.flags.set(MountFlags::RELATIME, name == "atime");
         }
         let kernel = changes.config.accept(&word).map_err(Failure::usage)?;
-        let volume = name == "abort"
+        let volume = word == "abort"
             || name == "journal_dev"
             || VolumeOptions::default().set(name, value).map_err(Failure::usage)?;
         if volume {

@@ -23,6 +23,7 @@ use std::time::Duration;
 use extol::options::Waiting;
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::Stopper;
+use extol_proc::Shown as _;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
@@ -221,7 +222,7 @@ impl Served {
             return;
         }
         stopper.thaw();
-        let dir = stopper.dir().display();
+        let dir = stopper.dir().shown();
         match self.unmount(false) {
             Ok(()) => {}
             Err(umount::BUSY) => {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use extol_block::FileDevice;
 use extol_cli_common::{Failure, Result};
+use extol_proc::Shown as _;
 
 use crate::volume::{self, MkfsOptions};
 
@@ -39,7 +40,7 @@ impl Staged {
         options: &MkfsOptions,
         confirm: impl FnOnce(&str) -> Result<()>,
     ) -> Result<Option<Self>> {
-        let fail = |error| Failure::about(target.display(), error);
+        let fail = |error| Failure::system_call(target.shown(), error);
         let metadata = fs::metadata(target).map_err(fail)?;
         if !metadata.is_file() || metadata.nlink() > 1 {
             return Ok(None);
@@ -69,15 +70,15 @@ impl Staged {
 
     /// A failure, with the image in place of this file.
     pub fn as_typed(&self, mut failure: Failure) -> Failure {
-        let own = self.path.display().to_string();
-        failure.line = failure.line.replace(&own, &self.typed.display().to_string());
+        let own = self.path.shown().to_string();
+        failure.line = failure.line.replace(&own, &self.typed.shown().to_string());
         failure
     }
 
     /// Takes the image's place.
     pub fn finish(self) -> Result<()> {
         let renamed = fs::rename(&self.path, &self.target);
-        renamed.map_err(|error| Failure::about(self.typed.display(), error))?;
+        renamed.map_err(|error| Failure::system_call(self.typed.shown(), error))?;
         // So that it also has the place after a power cut. (Not every file system can.)
         if let Some(dir) = self.target.parent() {
             let _ = File::open(dir).and_then(|dir| dir.sync_all());

@@ -6,15 +6,19 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use extol::mkfs::{JournalDevice, MkfsError, MkfsProgress};
-use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice};
+use extol_block::{
+    BlockDevice, DeviceError, Direct, FileDevice, MemDevice, OpenOptions, SharedDevice,
+};
 use extol_check::{CheckOptions, Recoverer, Recovery};
-use extol_cli_common::{Failure, Result, counted};
+use extol_cli_common::{Failure, Result, counted, warn};
 use extol_fuse::{BlockMount, Claim};
 use extol_jbd2::inspect::JournalReport;
 use extol_ondisk::GroupDesc;
-use extol_proc::{DeviceNumber, MountTable};
+use extol_proc::{DeviceNumber, MountTable, Process, Shown as _};
 
 use crate::interrupt::{self, Interruptible};
 use crate::sandbox;
@@ -23,6 +27,9 @@ pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, Summary};
 pub use extol_vfs::Size;
 
 pub use extol::{Ext4 as Volume, Header, Info, MountOptions as VolumeOptions, Replayed};
+
+/// A wait for a volume that is in use is told when it is so long: two short commands may meet.
+const SILENT_WAIT: Duration = Duration::from_millis(250);
 
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
@@ -42,10 +49,9 @@ pub fn open_for_mount(
     if options.journal.device.is_none()
         && let Some(path) = &options.journal.path
     {
-        // A volume with a journal of its own does not use it. So a missing one is no error here:
-        // the volume reports it if it needs it.
-        let journal = FileDevice::open(path, &open_options(&options));
-        options.journal.device = journal.ok().map(|device| Arc::new(device) as _);
+        let journal = open_told(path, &open_options(&options));
+        let journal = journal.map_err(|error| cannot_open(path, &error))?;
+        options.journal.device = Some(Arc::new(journal));
     }
     let shared = Arc::clone(&device) as SharedDevice;
     let volume = sandbox::inside(|| {
@@ -74,7 +80,7 @@ fn require_clean(
         fast_commits: Some(Recoverer(recovered)),
         ..CheckOptions::default()
     };
-    let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
+    let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
         extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
     if report.is_clean() {
@@ -118,7 +124,7 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
         Some(false) => Direct::Off,
     };
     let how = open_options(options).direct(direct);
-    FileDevice::open(source, &how).map(Arc::new).map_err(|error| about(source, error))
+    open_told(source, &how).map(Arc::new).map_err(|error| cannot_open(source, &error))
 }
 
 /// True if a volume that was to be written to lies on something that is write-protected: a device,
@@ -145,17 +151,17 @@ pub fn written_by_others(source: &Path) -> Option<Failure> {
     let of = |number| mounted_writable(&table, number);
     if meta.file_type().is_block_device() {
         let dir = of(DeviceNumber::of(meta.rdev()))?;
-        return Some(Failure::about(source.display(), is_mounted_at(&dir)));
+        return Some(Failure::about(source.shown(), is_mounted_at(&dir)));
     }
     loops.iter().find_map(|device| {
         let dir = of(device.number)?;
-        let why = format!("backs {}, which {}", device.node.display(), is_mounted_at(&dir));
-        Some(Failure::about(source.display(), why))
+        let why = format!("backs {}, which {}", device.node.shown(), is_mounted_at(&dir));
+        Some(Failure::about(source.shown(), why))
     })
 }
 
 fn is_mounted_at(dir: &Path) -> String {
-    let dir = dir.display();
+    let dir = dir.shown();
     format!("is mounted at {dir}: unmount it first (umount {dir})")
 }
 
@@ -247,7 +253,7 @@ pub fn mkfs(
     if !existed && options.size.is_none() {
         return Err(Failure::usage(format_args!(
             "{} does not exist: give a size to make it",
-            target.display()
+            target.shown()
         )));
     }
     if let Some(size) = options.size.filter(|size| options.dry_run && grows(target, *size)) {
@@ -269,9 +275,9 @@ pub fn claim_for_mkfs(
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<FileDevice> {
     let how = OpenOptions::read_write().direct(Direct::Off);
-    let device = FileDevice::open(target, &how).map_err(|error| about(target, error))?;
+    let device = open_told(target, &how).map_err(|error| cannot_open(target, &error))?;
     if !force && let Some(contents) = extol::mkfs::existing_contents(&device) {
-        confirm(&format!("{} holds {contents}", target.display()))?;
+        confirm(&format!("{} holds {contents}", target.shown()))?;
     }
     Ok(device)
 }
@@ -302,7 +308,7 @@ fn make(
     if how.create_size.is_some() && !target.exists() {
         interrupt::catch()?;
     }
-    let device = FileDevice::open(target, how).map_err(|error| about(target, error))?;
+    let device = open_told(target, how).map_err(|error| cannot_open(target, &error))?;
     if device.is_block_device() {
         options.sector_size = Some(device.sector_size());
     }
@@ -310,7 +316,7 @@ fn make(
         && !options.force
         && let Some(contents) = extol::mkfs::existing_contents(&device)
     {
-        confirm(&format!("{} holds {contents}", target.display()))?;
+        confirm(&format!("{} holds {contents}", target.shown()))?;
     }
     // (Only now: a signal ends the question above.)
     interrupt::catch()?;
@@ -334,7 +340,7 @@ fn mkfs_on(
 
 fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    let device = FileDevice::open(path, &how).map_err(|error| about(path, error))?;
+    let device = open_told(path, &how).map_err(|error| cannot_open(path, &error))?;
     let rdev = if device.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {
@@ -348,16 +354,55 @@ fn open_shared(source: &Path) -> Result<SharedDevice> {
     device(source, &OpenOptions::read_only().exclusive(false))
 }
 
+/// Opens a device or an image. An open waits for a while where another process uses it: it may be
+/// about to end. That wait is told.
+pub fn open_told(path: &Path, how: &OpenOptions) -> extol_block::Result<FileDevice> {
+    let (opened, is_open) = mpsc::channel::<()>();
+    let shown = path.to_owned();
+    let tell = move || {
+        if is_open.recv_timeout(SILENT_WAIT) == Err(RecvTimeoutError::Timeout) {
+            tell_wait(&shown);
+        }
+    };
+    let teller = std::thread::Builder::new().spawn(tell);
+    let device = FileDevice::open(path, how);
+    drop(opened);
+    // (Without a thread nothing is told.)
+    let _ = teller.map(std::thread::JoinHandle::join);
+    device
+}
+
+/// Says what an open waits for.
+fn tell_wait(path: &Path) {
+    let Ok(file) = std::fs::metadata(path) else { return };
+    let holders = match file.file_type().is_block_device() {
+        false => extol_proc::lock_holders(&file),
+        true => {
+            let number = DeviceNumber::of(file.rdev());
+            let users = extol_proc::bounded(move || extol_proc::device_users(number)).users;
+            users.into_iter().map(|user| user.process).collect()
+        }
+    };
+    let mut holders = holders.into_iter().filter(|process| *process != Process::own());
+    let holder = holders.next().map_or("another process".to_owned(), |process| process.to_string());
+    warn(format_args!("{}: is in use by {holder}: waiting a few seconds for it", path.shown()));
+}
+
 fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
-    match FileDevice::open(source, how) {
+    match open_told(source, how) {
         Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(about(source, error)),
+        Err(error) => Err(cannot_open(source, &error)),
     }
+}
+
+/// The failure for something that cannot be opened: not allowed, or another reason.
+fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
+    Failure { code: Failure::code_of(error.source.kind()), ..about(path, error) }
 }
 
 /// The line for an error about a volume, which names it once.
 pub fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
-    let (source, error) = (source.display().to_string(), error.to_string());
+    let (source, error) = (source.shown().to_string(), error.to_string());
     if !source.is_empty() && error.contains(&source) {
         Failure::new(error)
     } else {

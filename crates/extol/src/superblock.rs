@@ -7,6 +7,9 @@ use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
 
+/// Sizes of blocks for which copies of the superblock are looked for.
+const COPY_BLOCK_SIZES: [u64; 4] = [4096, 1024, 2048, 65536];
+
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
 pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
     let at = match sb {
@@ -19,10 +22,35 @@ pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenRes
     let mut bytes = [0; SUPERBLOCK_LEN];
     dev.read_at(&mut bytes, at)?;
     Superblock::decode(&bytes).map_err(|e| {
-        OpenError(format!(
-            "not an ext4 volume, or its superblock is damaged ({e}); \"e2fsck -b 32768\" can \
-             repair from a copy"
-        ))
+        OpenError(match (sb.filter(|kib| *kib != 1), first_copy(dev)) {
+            (Some(kib), _) => {
+                format!("no superblock {kib} KiB from the start ({e}): sb= is in KiB")
+            }
+            (None, Some((block, size))) => format!(
+                "its superblock is damaged ({e}); \"e2fsck -b {block} -B {size}\" can repair from \
+                 a copy"
+            ),
+            (None, None) => {
+                format!("not an ext4 volume, or its superblock is damaged ({e}) and has no copy")
+            }
+        })
+    })
+}
+
+/// The block of the first copy of the superblock, and the size of blocks, if one is found where
+/// mke2fs puts it for some size: at the start of group 1, of as many blocks as a bitmap of one
+/// block has bits.
+fn first_copy(dev: &dyn BlockDevice) -> Option<(u64, u64)> {
+    COPY_BLOCK_SIZES.into_iter().find_map(|size| {
+        // (Block 0 of a volume with blocks of 1024 bytes belongs to no group.)
+        let block = size * 8 + u64::from(size == 1024);
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        if dev.size() < block * size + SUPERBLOCK_LEN as u64 {
+            return None;
+        }
+        dev.read_at(&mut bytes, block * size).ok()?;
+        let copy = Superblock::decode(&bytes).ok()?;
+        (u64::from(copy.block_bytes()) == size).then_some((block, size))
     })
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use extol_proc::Shown as _;
 use extol_sync::Condvar;
 use extol_vfs::Mountable;
 use parking_lot::Mutex;
@@ -73,7 +74,7 @@ pub(crate) enum End {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mount on {}", self.dir.display())
+        write!(f, "mount on {}", self.dir.shown())
     }
 }
 

@@ -24,6 +24,7 @@ use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::config::{BlockMount, MountConfig};
+use extol_proc::Shown as _;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -52,15 +53,15 @@ pub enum MountError {
     #[error(
         "{}: the daemon of the mount there has died; take it away (extol umount {}) and mount \
          again",
-        dir.display(),
-        dir.display()
+        dir.shown(),
+        dir.shown()
     )]
     Dead {
         /// The mount point.
         dir: PathBuf,
     },
     /// Not allowed.
-    #[error("not allowed to mount on {}: {why}", dir.display())]
+    #[error("not allowed to mount on {}: {why}", dir.shown())]
     Permission {
         /// The mount point.
         dir: PathBuf,
@@ -68,7 +69,7 @@ pub enum MountError {
         why: String,
     },
     /// Not allowed.
-    #[error("not allowed to unmount {}: {why}", dir.display())]
+    #[error("not allowed to unmount {}: {why}", dir.shown())]
     UnmountPermission {
         /// The mount point.
         dir: PathBuf,
@@ -76,7 +77,7 @@ pub enum MountError {
         why: String,
     },
     /// The mount cannot be taken off.
-    #[error("cannot unmount {}: {why}", dir.display())]
+    #[error("cannot unmount {}: {why}", dir.shown())]
     Unmount {
         /// The mount point.
         dir: PathBuf,
@@ -84,7 +85,7 @@ pub enum MountError {
         why: String,
     },
     /// The mount point is no usable directory.
-    #[error("cannot mount on {}: {source}", dir.display())]
+    #[error("cannot mount on {}: {source}", dir.shown())]
     Dir {
         /// The mount point.
         dir: PathBuf,
@@ -103,7 +104,7 @@ pub enum MountError {
     /// Still in use.
     #[error(
         "{} is in use: close the files, or leave the directories, that are open on it",
-        dir.display()
+        dir.shown()
     )]
     Busy {
         /// The mount point.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::mounts::{DeviceNumber, Mount, MountTable};
 use crate::process::{Process, processes};
+use crate::shown::Shown as _;
 use crate::users::{Target, Users, users_of};
 
 /// How long the processes of the system may be looked at.
@@ -28,9 +29,9 @@ pub enum Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mount(dir) => write!(f, "is mounted on {} as well", dir.display()),
+            Self::Mount(dir) => write!(f, "is mounted on {} as well", dir.shown()),
             Self::Namespace(dir, process) => {
-                write!(f, "is mounted on {} in the mount namespace of {process}", dir.display())
+                write!(f, "is mounted on {} in the mount namespace of {process}", dir.shown())
             }
             Self::Users(users) => write!(f, "is in use by {users}"),
         }

@@ -9,6 +9,7 @@
 //!   users.rs      which processes use a mount, or a block device
 //!   connections.rs  which process serves a mount of FUSE
 //!   holders.rs    what keeps a file system that was taken off its directory
+//!   shown.rs      names in messages
 //! ```
 //!
 //! These files hold names that any user can choose: mount points, sources, names of programs. They
@@ -24,6 +25,7 @@ mod locks;
 mod loops;
 mod mounts;
 mod process;
+mod shown;
 mod text;
 mod users;
 
@@ -33,5 +35,6 @@ pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};
 pub use mounts::{DeviceNumber, Mount, MountTable, unescape};
 pub use process::{Process, processes};
+pub use shown::{Shown, ShownName};
 pub use text::{field, number, read, read_number, words};
 pub use users::{Target, Usage, User, Users, device_users, loops_below, users_of};

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use crate::shown::Shown as _;
 use crate::text::{number, read, words};
 
 /// A process, by its number. It may end at any time, and another may get the number.
@@ -64,7 +65,7 @@ impl Process {
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
-            Some(name) => write!(f, "{} ({})", name.display(), self.0),
+            Some(name) => write!(f, "{} ({})", name.shown(), self.0),
             None => write!(f, "process {}", self.0),
         }
     }

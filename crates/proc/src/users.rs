@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::mounts::{DeviceNumber, unescape};
 use crate::process::{Process, processes};
+use crate::shown::Shown as _;
 use crate::text::{field, number, read, words};
 
 /// What may be in use.
@@ -55,8 +56,8 @@ impl fmt::Display for User {
             Usage::CurrentDirectory => write!(f, "{process}: current directory"),
             Usage::Root => write!(f, "{process}: root directory"),
             Usage::Program => write!(f, "{process}: program"),
-            Usage::Open(path) => write!(f, "{process}: {} open", path.display()),
-            Usage::Mapped(path) => write!(f, "{process}: {} mapped", path.display()),
+            Usage::Open(path) => write!(f, "{process}: {} open", path.shown()),
+            Usage::Mapped(path) => write!(f, "{process}: {} mapped", path.shown()),
         }
     }
 }

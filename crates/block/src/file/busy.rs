@@ -25,7 +25,7 @@
 //! Loop devices that permissions hide (those of other users) are looked up in the mount table.
 
 use super::holder::{self, MountedAt};
-use extol_proc::{DeviceNumber, LoopDevice, Process};
+use extol_proc::{DeviceNumber, LoopDevice, Process, Shown as _};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
@@ -200,8 +200,7 @@ fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<Backing>,
     };
     let Ok(file) = File::open(&path) else { return Ok(None) };
     if offset == 0 {
-        lock(&file, read_only)
-            .map_err(|why| format!("its backing file {} {why}", path.display()))?;
+        lock(&file, read_only).map_err(|why| format!("its backing file {} {why}", path.shown()))?;
     }
     Ok(Some(Backing { file, offset }))
 }
@@ -215,11 +214,11 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
         match hold_exclusively(node) {
             Ok(claimed) => claims.push(claimed),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(format!("backs {}, which {}", node.display(), device_holder(node)));
+                return Err(format!("backs {}, which {}", node.shown(), device_holder(node)));
             }
             Err(_) => {
                 if let Some(at) = holder::kernel_mount(&numbers_below(&device.sysfs)) {
-                    return Err(format!("backs {}, which {}", node.display(), at.sentence()));
+                    return Err(format!("backs {}, which {}", node.shown(), at.sentence()));
                 }
             }
         }

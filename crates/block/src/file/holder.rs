@@ -13,7 +13,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use extol_proc::{DeviceNumber, Holder, MountTable, Process};
+use extol_proc::{DeviceNumber, Holder, MountTable, Process, Shown as _};
 
 /// Where a volume is mounted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct MountedAt {
 impl MountedAt {
     /// As the end of a sentence that begins with the volume: where it is, and what to do.
     pub(super) fn sentence(&self) -> String {
-        let dir = self.dir.display();
+        let dir = self.dir.shown();
         let program = if self.by_extol { "extol umount" } else { "umount" };
         match self.elsewhere {
             None => format!("is mounted at {dir}: unmount it first ({program} {dir})"),

@@ -7,6 +7,7 @@ use crate::aligned::{AlignedBuf, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::RangeLock;
 use crate::{DeviceError, DeviceOp, Result};
+use extol_proc::Shown as _;
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -82,12 +83,7 @@ impl OpenOptions {
 
 /// An open error that names the path.
 fn refuse(path: &Path, kind: io::ErrorKind, why: impl std::fmt::Display) -> DeviceError {
-    DeviceError::new(
-        DeviceOp::Open,
-        0,
-        0,
-        io::Error::new(kind, format!("{}: {why}", path.display())),
-    )
+    DeviceError::new(DeviceOp::Open, 0, 0, io::Error::new(kind, format!("{}: {why}", path.shown())))
 }
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {

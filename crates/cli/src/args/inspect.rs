@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
+use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 
 use super::descriptor;
@@ -231,7 +232,7 @@ const NO_EFFECT: [&str; 9] = [
 impl CheckRefused {
     /// The line for the first of them that was given.
     pub fn check(&self, source: &Path) -> extol_cli_common::Result<()> {
-        let e2fsck = |options: &str| format!("use e2fsck {options} {}", source.display());
+        let e2fsck = |options: &str| format!("use e2fsck {options} {}", source.shown());
         let repair = format!("Extol repairs nothing: {}", e2fsck("-fy"));
         let copy = format!(
             "counts and groups of a superblock copy are old and look like damage: {}",
@@ -245,7 +246,7 @@ impl CheckRefused {
         let extended_name = format!("-E {}", extended.unwrap_or_default());
         let extended_why = match extended {
             Some("journal_only") => {
-                format!("use extol replay {}", source.display())
+                format!("use extol replay {}", source.shown())
             }
             _ => e2fsck("-E ..."),
         };

@@ -171,7 +171,7 @@ pub struct MountArgs {
     pub announce: bool,
     /// The source as it was typed, for messages.
     #[arg(long, hide = true, value_name = "NAME")]
-    pub named: Option<OsString>,
+    pub named: Option<String>,
     #[command(flatten)]
     pub refused: MountRefused,
     /// Disk image, block device, or LABEL=, UUID=, PARTLABEL=, PARTUUID= of one.

@@ -63,7 +63,7 @@ impl StatArgs {
                 ));
             }
         };
-        let bad = |why| Failure::usage(format_args!("--watch: {why}"));
+        let bad = |why| Failure::usage(format_args!("--watch: {why} (see extol stat --help)"));
         Ok((dir, Some(seconds(text).map_err(bad)?)))
     }
 }

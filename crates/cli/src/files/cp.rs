@@ -20,6 +20,7 @@ use std::vec;
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, warn};
+use extol_proc::Shown as _;
 use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
 use rustix::fs::{FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -36,7 +37,7 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     let preserve = Preserve::of(args, umask())?;
     let dest = Path::new(dest);
     let into = dest.is_dir();
-    let about = |error: io::Error| Failure::about(dest.display(), error);
+    let about = |error: io::Error| Failure::system_call(dest.shown(), error);
     if paths.len() > 1 && !into {
         let gone = fs::metadata(dest).err().unwrap_or(Errno::NOTDIR.into());
         return Err(about(gone));
@@ -177,7 +178,7 @@ impl CopyOut {
     /// Reports what is about the name that is being copied.
     fn problem(&mut self, problem: impl Into<Problem>) {
         let path = self.shown.join(&self.path);
-        self.report(path.display(), problem.into());
+        self.report(path.shown(), problem.into());
     }
 
     fn here(&self) -> io::Result<&DestDir> {

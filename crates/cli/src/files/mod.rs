@@ -27,7 +27,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol_cli_common::{Failure, Result, named, warn};
+use extol_cli_common::{Failure, Result, warn};
+use extol_proc::Shown as _;
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::args::VolumeArgs;
@@ -77,7 +78,7 @@ impl Tree {
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);
-            return Err(Failure::about(source.display(), "can only be read"));
+            return Err(Failure::about(source.shown(), "can only be read"));
         }
         Ok(Self { volume, source: source.to_owned(), failed: false })
     }
@@ -105,8 +106,8 @@ impl Tree {
     /// Closes the volume. `outcome` is how the command went otherwise.
     fn close(self, outcome: Result<()>) -> Result<()> {
         let outcome = outcome.and(interrupt::check());
-        let closed = volume::close(&self.volume)
-            .map_err(|error| Failure::about(self.source.display(), error));
+        let closed =
+            volume::close(&self.volume).map_err(|error| Failure::about(self.source.shown(), error));
         let reported = if self.failed { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
         outcome.and(closed).and(reported)
     }
@@ -263,7 +264,7 @@ fn sources_and_destination(paths: &[OsString]) -> Result<(&[OsString], &OsStr)> 
 
 /// A path for messages.
 fn show(path: &OsStr) -> String {
-    named(Path::new(path).display())
+    path.shown().to_string()
 }
 
 /// The directories of a walk, from its start down to the current one; bounds the walk.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, warn};
+use extol_proc::Shown as _;
 use extol_vfs::{
     Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet, bytes_text,
 };
@@ -38,6 +39,8 @@ struct CopyIn<'t> {
     /// The volume was made just before. Nothing more is copied after it was full.
     is_new: bool,
     full: bool,
+    /// An attribute was not copied.
+    lacks_attributes: bool,
 }
 
 /// Copies.
@@ -89,14 +92,24 @@ pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
         }
         Err(error) => copy.problem(image, &error),
     }
-    let full = copy.full;
-    for problem in copy.end() {
+    let (full, lacks_attributes) = (copy.full, copy.lacks_attributes);
+    let mut problems = copy.end();
+    // The last one is the reason that the command ends with.
+    let last = if full { None } else { problems.pop() };
+    for problem in problems {
         tree.report_line(problem);
     }
     let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
     let shown = how.replaces.as_deref().unwrap_or(image);
-    let outcome = if full { Err(Failure::about(shown.display(), line)) } else { Ok(()) };
-    tree.close(outcome)
+    let advice = match lacks_attributes {
+        true => " (-E no_copy_xattrs leaves all attributes out)",
+        false => "",
+    };
+    tree.close(match last {
+        _ if full => Err(Failure::about(shown.shown(), line)),
+        Some(problem) => Err(Failure::new(format_args!("{problem}{advice}"))),
+        None => Ok(()),
+    })
 }
 
 impl<'t> CopyIn<'t> {
@@ -112,6 +125,7 @@ impl<'t> CopyIn<'t> {
             xattrs: true,
             is_new: false,
             full: false,
+            lacks_attributes: false,
         }
     }
 
@@ -122,7 +136,7 @@ impl<'t> CopyIn<'t> {
     }
 
     fn problem(&mut self, path: &Path, problem: &dyn std::error::Error) {
-        self.problems.push(format!("{}: {problem}", path.display()));
+        self.problems.push(format!("{}: {problem}", path.shown()));
     }
 
     fn all(&mut self, paths: &[OsString], dest: &OsStr) -> std::result::Result<(), String> {
@@ -192,7 +206,7 @@ impl<'t> CopyIn<'t> {
             let why = "the image itself is left out";
             if self.is_new {
                 // It was made there just before, by the command itself.
-                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.display())));
+                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.shown())));
                 return Ok(());
             }
             return Err(why.into());
@@ -303,9 +317,11 @@ impl<'t> CopyIn<'t> {
                     _ if error == FsError::NoSpace => return Err(error.into()),
                     _ => error.to_string(),
                 };
-                // The file is whole without it.
+                // The file is whole without it; of a new volume nothing is kept then.
                 let name = bytes_text(name);
-                let why = format!("the attribute {name} is left out: {why}");
+                let what = if self.is_new { "cannot be copied" } else { "is left out" };
+                let why = format!("the attribute {name} {what}: {why}");
+                self.lacks_attributes = true;
                 self.problem(path, &*Problem::from(why));
             }
         }

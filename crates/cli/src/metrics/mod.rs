@@ -38,20 +38,21 @@ impl Metrics {
     /// Binds `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone, port 0 is any free
     /// one.
     pub fn bind(text: &str) -> Result<Self> {
-        let about = |error: &dyn std::fmt::Display| {
-            Failure::about(format_args!("metrics on {text}"), error)
-        };
+        let place = format!("metrics on {text}");
+        let about = |error: std::io::Error| Failure::system_call(&place, error);
         let address = resolve(text).ok_or_else(|| {
             Failure::usage(format_args!(
                 "bad address \"{text}\" for --metrics: use HOST:PORT, such as 127.0.0.1:9184"
             ))
         })?;
         let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => about(&"the port is in use; choose another, or 0 for any"),
-            _ => about(&error),
+            ErrorKind::AddrInUse => {
+                Failure::about(&place, "the port is in use; choose another, or 0 for any")
+            }
+            _ => about(error),
         })?;
         let chosen = address.port() == 0;
-        let address = listener.local_addr().map_err(|error| about(&error))?;
+        let address = listener.local_addr().map_err(about)?;
         Ok(Self { listener, address, chosen })
     }
 

@@ -10,12 +10,13 @@ mod request;
 mod serve;
 mod tags;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{BlockMount, MountConfig};
+use extol_proc::Shown as _;
+use extol_vfs::bytes_text;
 
 use crate::exit_report::ExitReporter;
 use crate::loop_device::LoopDevice;
@@ -69,8 +70,8 @@ pub fn run(mut request: Request) -> Result<()> {
         .flatten();
     if let Some(device) = &attached {
         let image = std::mem::replace(&mut request.source, device.path().to_owned());
-        let named = request.named.take().unwrap_or_else(|| image.into());
-        request.named = Some(through(named, device.path()));
+        let named = request.named.take().unwrap_or_else(|| image.shown().to_string());
+        request.named = Some(through(&named, device.path()));
     }
     let target = MountTarget::new(&request.source, &request.dir);
     if !request.foreground {
@@ -80,15 +81,13 @@ pub fn run(mut request: Request) -> Result<()> {
 }
 
 /// What stands for the source in messages: what was typed, and the device that a tag stands for.
-fn shown_source(typed: &Path, resolved: &Path) -> OsString {
-    if typed == resolved { typed.into() } else { through(typed.into(), resolved) }
+fn shown_source(typed: &Path, resolved: &Path) -> String {
+    let shown = typed.shown().to_string();
+    if typed == resolved { shown } else { through(&shown, resolved) }
 }
 
-fn through(mut named: OsString, device: &Path) -> OsString {
-    named.push(" (");
-    named.push(device);
-    named.push(")");
-    named
+fn through(named: &str, device: &Path) -> String {
+    format!("{named} ({})", device.shown())
 }
 
 /// Says which options have another effect than they say.
@@ -150,7 +149,7 @@ fn run_daemon(
         if request.verbose || metrics.port_was_free() {
             warn(format_args!("counters of {} are at {}", request.place(), metrics.url()));
         }
-        metrics.serve(&request.source.display().to_string(), &fs)?;
+        metrics.serve(&bytes_text(request.source.as_os_str().as_encoded_bytes()), &fs)?;
     }
     let served = confined::confinement(request).and_then(|confinement| {
         config.confinement = confinement;
@@ -198,14 +197,14 @@ fn say_open(request: &Request, fs: &Volume, config: &MountConfig) {
     }
     if request.verbose {
         let how = if config.read_only { "read-only" } else { "read-write" };
-        warn(format_args!("{} is open, {how}", request.source.display()));
+        warn(format_args!("{} is open, {how}", request.source.shown()));
     }
 }
 
 /// A line about the volume: on standard error, and in the system log if the daemon goes to the
 /// background.
 fn note(request: &Request, text: impl std::fmt::Display) {
-    let line = format!("{}: {text}", request.source.display());
+    let line = format!("{}: {text}", request.source.shown());
     if request.announce {
         daemon::log(&line);
     }
@@ -221,7 +220,7 @@ fn close(
     served: Result<()>,
 ) -> Result<()> {
     let has_ended = guard.closing();
-    let closed = volume::close(fs).map_err(|error| Failure::about(request.source.display(), error));
+    let closed = volume::close(fs).map_err(|error| Failure::about(request.source.shown(), error));
     // The mount may still stand: the start has failed, or a second signal did not wait. The volume
     // is open until behind this, so what is mounted there is this mount (CL-3). Otherwise another
     // mount may stand there by now, even with the same number.

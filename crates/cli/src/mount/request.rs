@@ -1,13 +1,15 @@
 //! What to mount, from the command line of `extol mount` or of a mount helper.
 
 use std::ffi::OsString;
+use std::io::ErrorKind::PermissionDenied;
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountError;
+use extol_proc::Shown as _;
 
 use crate::args::MountArgs;
-use crate::options;
+use crate::{mounted, options};
 
 /// What to mount.
 #[derive(Debug, Default)]
@@ -33,7 +35,7 @@ pub struct Request {
     /// The environment is clean.
     pub clean: bool,
     /// The source for messages, where it is not what is opened.
-    pub named: Option<OsString>,
+    pub named: Option<String>,
 }
 
 /// Types that `-t` may name.
@@ -86,11 +88,11 @@ impl Request {
 
     /// A failure of opening the source, with the source as it was typed.
     pub(super) fn as_typed(&self, mut failure: Failure) -> Failure {
-        let opened = format!("{}: ", self.source.display());
+        let opened = format!("{}: ", self.source.shown());
         if let Some(named) = &self.named
             && let Some(rest) = failure.line.strip_prefix(&opened)
         {
-            failure.line = format!("{}: {rest}", Path::new(named).display());
+            failure.line = format!("{named}: {rest}");
         }
         failure
     }
@@ -129,8 +131,17 @@ impl Request {
         let number = number.map(|name| extol_proc::number(name.as_os_str().as_encoded_bytes()));
         match (self.fd, number) {
             (None, None) => {
-                self.dir = absolute(&self.dir)?;
-                Ok(extol_fuse::check(&self.dir)?)
+                let typed = std::mem::take(&mut self.dir);
+                self.dir = absolute(&typed)?;
+                extol_fuse::check(&self.dir).map_err(|error| match error {
+                    MountError::Dir { source, .. } if source.kind() == PermissionDenied => {
+                        mounted::holder_of(&self.dir).map_or_else(
+                            || Failure::system_call(typed.shown(), source),
+                            |holder| Failure::about(typed.shown(), holder),
+                        )
+                    }
+                    error => error.into(),
+                })
             }
             (None, Some(Some(number))) => {
                 (self.fd, self.dir) = (Some(number), PathBuf::new());
@@ -144,14 +155,14 @@ impl Request {
     /// The mount point as an argument in a message. Where another process has mounted it is not
     /// known.
     pub(super) fn shown_dir(&self) -> String {
-        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.display().to_string() }
+        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.shown().to_string() }
     }
 
     /// The place, for messages.
     pub(super) fn place(&self) -> String {
         match self.fd {
             Some(number) => format!("descriptor {number}"),
-            None => self.dir.display().to_string(),
+            None => self.dir.shown().to_string(),
         }
     }
 }
@@ -170,8 +181,8 @@ fn source_and_dir(args: &MountArgs) -> Result<(PathBuf, PathBuf)> {
         (Some(source), None) if args.fd.is_none() => Ok((source, args.source.clone())),
         (Some(source), _) => Err(Failure::usage(format_args!(
             "{} is given twice: leave out {}",
-            source.display(),
-            args.source.display()
+            source.shown(),
+            args.source.shown()
         ))),
     }
 }
@@ -182,7 +193,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
         Some(errno) if extol_fuse::is_dead(errno) => {
             MountError::Dead { dir: path.to_owned() }.into()
         }
-        _ => Failure::about(path.display(), error),
+        _ => Failure::system_call(path.shown(), error),
     })
 }
 
@@ -208,7 +219,7 @@ mod tests {
         assert!(args.foreground && args.announce && args.verbose);
         assert_eq!(args.options, ["ro", "commit=3"]);
         assert!(args.clean && !args.no_sandbox);
-        assert_eq!(args.named.as_deref(), Some("b.img".as_ref()));
+        assert_eq!(args.named.as_deref(), Some("b.img"));
         assert_eq!((args.source, args.dir), ("/a b".into(), Some("-d".into())));
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{Mount, MountConfig, Stopper, Transport};
+use extol_proc::Shown as _;
 use extol_vfs::Mountable;
 
 use super::Request;
@@ -44,7 +45,7 @@ pub(super) fn serve(
     mount.run()?;
     if fs.panic_wanted() {
         return Err(Failure::about(
-            request.source.display(),
+            request.source.shown(),
             "an error on the volume ended the mount (errors=panic)",
         ));
     }
@@ -62,7 +63,7 @@ const TRY_EVERY: u32 = 8;
 fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper, guard: &Guard) -> Result<()> {
     let fs = Arc::downgrade(fs);
     let mut watch = Watch {
-        source: request.source.display().to_string(),
+        source: request.source.shown().to_string(),
         background: request.announce,
         guard: guard.clone(),
         reported: false,
@@ -133,7 +134,7 @@ impl Watch {
 
 fn say_mounted(request: &Request, mount: &Mount, config: &MountConfig) {
     let how = if mount.transport() == Transport::IoUring { ", over io_uring" } else { "" };
-    warn(format_args!("{} is mounted on {}{how}", request.source.display(), request.place()));
+    warn(format_args!("{} is mounted on {}{how}", request.source.shown(), request.place()));
     if !mount.is_block() && !config.read_only {
         warn(format_args!(
             "sync(1) and syncfs(2) do not reach this mount: use fsync, \"extol sync {}\", or mount \

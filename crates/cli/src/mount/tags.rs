@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use extol_cli_common::{Failure, Result};
+use extol_proc::Shown as _;
 
 use crate::volume;
 
@@ -32,12 +33,12 @@ pub(super) fn resolve(source: &Path) -> Result<PathBuf> {
     match &devices[..] {
         [device] => Ok(device.clone()),
         [] => Err(Failure::about(
-            source.display(),
+            source.shown(),
             "no such volume (of devices that this user may read)",
         )),
         [one, another, ..] => Err(Failure::about(
-            source.display(),
-            format_args!("{} and {} have it: name the device", one.display(), another.display()),
+            source.shown(),
+            format_args!("{} and {} have it: name the device", one.shown(), another.shown()),
         )),
     }
 }

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use extol::options::table;
 use extol_cli_common::Failure;
 use extol_fuse::MountConfig;
-use extol_vfs::nearest;
+use extol_vfs::{bytes_text, nearest};
 
 /// Taken, and without effect.
 const PASSED_OVER: &[&str] = &[
@@ -133,15 +133,51 @@ const OWN: [&str; 9] = [
     "remount",
 ];
 
+/// Those of them that may have a value.
+const WITH_VALUE: &[&str] = &[
+    "ac_attr_timeout",
+    "attr_timeout",
+    "entry_timeout",
+    "negative_timeout",
+    "remember",
+    "max_read",
+    "max_write",
+    "max_readahead",
+    "max_background",
+    "congestion_threshold",
+    "max_idle_threads",
+    "blksize",
+    "intr_signal",
+    "max_pages",
+    "io_uring_q_depth",
+    "check",
+    "journal",
+    "debug_want_extra_isize",
+    "fc_debug_force",
+    "uhelper",
+];
+
 /// True for an option that is taken, and has no effect.
-pub fn is_passed_over(name: &str) -> bool {
-    PASSED_OVER.contains(&name)
+///
+/// # Errors
+/// If it has a value, and takes none.
+pub fn is_passed_over(name: &str, value: Option<&str>) -> Result<bool, Failure> {
+    if value.is_some() && PASSED_OVER.contains(&name) && !WITH_VALUE.contains(&name) {
+        return Err(no_value(name));
+    }
+    Ok(PASSED_OVER.contains(&name))
+}
+
+/// The failure for a flag with a value.
+fn no_value(name: &str) -> Failure {
+    Failure::usage(format_args!("mount option \"{name}\" takes no value"))
 }
 
 /// Takes an option of another program. `None`: it is no such option.
-pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
-    if PASSED_OVER.contains(&name) {
-        return Some(Ok(()));
+pub(super) fn accept(name: &str, value: Option<&str>) -> Option<Result<(), Failure>> {
+    match is_passed_over(name, value) {
+        Ok(false) => {}
+        taken => return Some(taken.map(drop)),
     }
     if name.starts_with("X-") {
         let line = format_args!("mount option \"{name}\" is for mount(8): use mount -t fuse.extol");
@@ -160,12 +196,17 @@ pub(super) fn accept(name: &str) -> Option<Result<(), Failure>> {
 
 /// The failure for a word that nothing takes. It names the known option that is nearest.
 pub fn unknown(word: &OsStr) -> Failure {
-    let shown = word.display();
+    let shown = bytes_text(word.as_encoded_bytes());
     let text = super::text_of(word).unwrap_or_default();
     let name = super::parts(text).0;
-    if known().any(|known| known.trim_end_matches('=') == name) {
-        let wanted = if text.contains('=') { "bad value" } else { "it needs a value" };
-        return Failure::usage(format_args!("bad mount option \"{shown}\": {wanted}"));
+    if let Some(known) = known().find(|known| known.trim_end_matches('=') == name) {
+        if text.contains('=') && !known.ends_with('=') {
+            return no_value(name);
+        }
+        if text.contains('=') {
+            return Failure::usage(format_args!("bad mount option \"{shown}\": bad value"));
+        }
+        return Failure::usage(format_args!("bad mount option \"{shown}\": it needs a value"));
     }
     match nearest(name, known()) {
         Some(known) => Failure::usage(format_args!(
@@ -219,10 +260,12 @@ mod tests {
             assert_eq!(MountConfig::default().accept(name), Ok(false), "{name}");
         }
         for (name, why) in REFUSED {
-            let line = accept(name).unwrap().unwrap_err().line;
+            let line = accept(name, None).unwrap().unwrap_err().line;
             assert!(line.contains(name) && line.contains(why), "{line}");
         }
-        assert!(accept("verity.hashdevice").unwrap().is_err());
-        assert!(accept("X-mount.mkdir").unwrap().is_err() && accept("commit").is_none());
+        assert!(accept("verity.hashdevice", None).unwrap().is_err());
+        assert!(
+            accept("X-mount.mkdir", None).unwrap().is_err() && accept("commit", None).is_none()
+        );
     }
 }

@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
-use extol_vfs::{NumberError, number};
+use extol_vfs::{NumberError, bytes_text, number};
 
 use crate::volume::VolumeOptions;
 
@@ -148,7 +148,8 @@ impl Split {
         if kernel || library {
             return Ok(Word::Taken);
         }
-        foreign::accept(name).map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
+        foreign::accept(name, value)
+            .map_or(Ok(Word::Unknown), |taken| taken.map(|()| Word::PassedOver))
     }
 
     /// Takes a word of the kernel's side.
@@ -260,7 +261,10 @@ fn not_text(word: &OsStr) -> Result<bool> {
     if foreign.iter().any(|name| word.as_bytes().starts_with(name)) {
         return Ok(true);
     }
-    Err(Failure::usage(format_args!("bad mount option \"{}\": it is no text", word.display())))
+    Err(Failure::usage(format_args!(
+        "bad mount option \"{}\": it is no text",
+        bytes_text(word.as_bytes())
+    )))
 }
 
 /// Options of the library alone, for commands that do not mount.
@@ -276,7 +280,10 @@ pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
             None => not_text(&word)?,
         };
         if !taken {
-            return Err(Failure::usage(format_args!("unknown option \"{}\"", word.display())));
+            return Err(Failure::usage(format_args!(
+                "unknown option \"{}\"",
+                bytes_text(word.as_bytes())
+            )));
         }
     }
     options.check().map_err(Failure::usage)?;

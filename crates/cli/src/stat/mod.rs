@@ -19,6 +19,7 @@ use std::io::IsTerminal as _;
 
 use extol::Stats;
 use extol_cli_common::{Failure, Result, json_text, print, print_json};
+use extol_proc::Shown as _;
 
 use crate::args::StatArgs;
 use crate::mounted::MountedVolume;
@@ -61,7 +62,7 @@ struct Shown {
 impl Shown {
     fn of(mounted: &MountedVolume) -> Result<Self> {
         Ok(Self {
-            dir: mounted.root.display().to_string(),
+            dir: mounted.root.shown().to_string(),
             stats: mounted.stats()?,
             transport: mounted.transport()?,
             sandbox: mounted.sandbox()?,

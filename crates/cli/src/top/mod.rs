@@ -17,6 +17,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result, print};
+use extol_proc::Shown as _;
 use ratatui::backend::TestBackend;
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT};
@@ -35,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs the dashboard.
 pub fn run(args: &TopArgs) -> Result<()> {
     let mounted = MountedVolume::of(&args.dir, "top")?;
-    let mut view = View::new(&mounted.root.display().to_string(), args.interval);
+    let mut view = View::new(&mounted.root.shown().to_string(), args.interval);
     view.feed(Instant::now(), mounted.stats()?);
     if args.once {
         // Rates need two samples.
@@ -76,7 +77,7 @@ fn interact(
         if !view.paused() && sampled.elapsed() >= view.period() {
             sampled = Instant::now();
             let stats = mounted.stats().map_err(|_| {
-                Failure::new(format_args!("the mount on {} is gone", mounted.root.display()))
+                Failure::new(format_args!("the mount on {} is gone", mounted.root.shown()))
             })?;
             view.feed(sampled, stats);
             changed = true;

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{DeviceNumber, Mount, MountTable, Target, Users};
+use extol_proc::{DeviceNumber, Mount, MountTable, Process, Shown as _, Target, Users};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -39,7 +39,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::args::UmountArgs;
 use crate::exit_report::{self, Connection};
 use crate::mount_table::{is_top, mount_entry};
-use crate::start_cleanup;
+use crate::sandbox::process;
+use crate::{interrupt, start_cleanup};
 use waiting::{Deadline, End, Wait};
 
 /// Exit code of [`for_daemon`]: the mount is in use.
@@ -93,15 +94,14 @@ pub fn run(args: &UmountArgs) -> Result<()> {
             false => for_daemon(dir, id, how),
         });
     }
-    // The path to the mount of a dead daemon may not resolve.
-    let resolve = |dir: &PathBuf| dir.canonicalize().or_else(|_| std::path::absolute(dir));
-    let dirs: Vec<_> =
-        args.dirs.iter().map(resolve).collect::<std::io::Result<_>>().map_err(Failure::new)?;
+    let dirs = args.dirs.iter().map(|dir| Place::of(dir)).collect::<Result<Vec<_>>>()?;
     // This process keeps no mount in use.
     let _ = std::env::set_current_dir("/");
+    process::close_inherited(None);
+    interrupt::exit_on_signals(waiting::end_child)?;
     let mut codes = Vec::new();
-    for dir in dirs {
-        let done = Unmount::find(&dir).and_then(|unmount| unmount.run(how, args));
+    for place in dirs {
+        let done = Unmount::find(&place).and_then(|unmount| unmount.run(how, args));
         codes.push(match done {
             Ok(()) => 0,
             Err(failure) if args.quiet && failure.code == GONE => Failure::FAILED,
@@ -160,6 +160,40 @@ fn write_back_for(dir: &Path, limit: Duration) {
     }
 }
 
+/// What was named on the command line.
+struct Place<'a> {
+    typed: &'a Path,
+    path: PathBuf,
+    /// Why it does not resolve.
+    error: Option<std::io::Error>,
+}
+
+impl<'a> Place<'a> {
+    fn of(typed: &'a Path) -> Result<Self> {
+        let about = |error: std::io::Error| Failure::system_call(typed.shown(), error);
+        Ok(match typed.canonicalize() {
+            Ok(path) => Self { typed, path, error: None },
+            // The path to the mount of a dead daemon may not resolve.
+            Err(error) => {
+                let path = std::path::absolute(typed).map_err(about)?;
+                Self { typed, path, error: Some(error) }
+            }
+        })
+    }
+
+    /// The failure for what is no mount.
+    fn is_no_mount(&self) -> Failure {
+        let what = self.typed.shown();
+        let failure = match &self.error {
+            Some(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Failure::about(what, error)
+            }
+            _ => Failure::new(format_args!("{what} is not a mount point")),
+        };
+        Failure { code: GONE, ..failure }
+    }
+}
+
 /// A mount that is to go.
 struct Unmount {
     mount: Mount,
@@ -174,7 +208,8 @@ struct Daemon {
 
 impl Unmount {
     /// What is mounted on a directory, or what this image or device is mounted as.
-    fn find(path: &Path) -> Result<Self> {
+    fn find(place: &Place<'_>) -> Result<Self> {
+        let path = &place.path;
         let table = MountTable::own().map_err(|error| Failure::about("/proc", error))?;
         let mount = match table.top(path) {
             Some(mount) => Some(mount),
@@ -184,13 +219,10 @@ impl Unmount {
             Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
             Some(mount) => Err(Failure::new(format_args!(
                 "{} is mounted as {}: use umount",
-                path.display(),
-                mount.kind.display()
+                path.shown(),
+                mount.kind.shown()
             ))),
-            None => {
-                let line = format_args!("{} is not a mount point", path.display());
-                Err(Failure { code: GONE, ..Failure::new(line) })
-            }
+            None => Err(place.is_no_mount()),
         }
     }
 
@@ -207,7 +239,7 @@ impl Unmount {
             self.say(args);
             return Ok(());
         }
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         match daemon {
             Ok(daemon) => {
                 if how == How::Force {
@@ -230,7 +262,7 @@ impl Unmount {
     fn say(&self, args: &UmountArgs) {
         if args.verbose {
             let source = Path::new(&self.mount.source);
-            warn(format_args!("{} ({}) is unmounted", self.dir().display(), source.display()));
+            warn(format_args!("{} ({}) is unmounted", self.dir().shown(), source.shown()));
         }
     }
 
@@ -241,7 +273,7 @@ impl Unmount {
         }
         let seconds = if how == How::Force { FORCE_ANSWER_SECONDS } else { ANSWER_SECONDS };
         let limit = Deadline::after(Some(timeout.map_or(seconds, |t| seconds.min(t.max(1.0)))));
-        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().display());
+        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().shown());
         let asked = self
             .start_child(&["--tell-daemon"])
             .and_then(|child| Wait::new(&limit).for_child(child, asks));
@@ -251,7 +283,7 @@ impl Unmount {
             // FUSE does not let even root into the mount of an ordinary user.
             Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or(Errno::SRCH),
             Ok(None) => {
-                warn(format_args!("the daemon of {} does not answer", self.dir().display()));
+                warn(format_args!("the daemon of {} does not answer", self.dir().shown()));
                 self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
             }
         }
@@ -278,7 +310,7 @@ impl Unmount {
 
     /// Takes the mount off.
     fn detach(&self, how: How, deadline: &Deadline, daemon: Option<&OwnedFd>) -> Result<()> {
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         let mut wait = Wait::new(deadline);
         let flag = match how {
             How::Normal => &[][..],
@@ -348,14 +380,12 @@ impl Unmount {
         // It may outlive this process, and keeps nothing of the caller open.
         child.arg("--").arg(self.dir());
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        child
-            .spawn()
-            .map_err(|error| Failure::system(format_args!("cannot start a process: {error}")))
+        waiting::start(&mut child)
     }
 
     /// Why umount(2) has not returned.
     fn detach_waits(&self) -> String {
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         format!("waiting for {dir}: its daemon still writes, or does not answer (-f ends that)")
     }
 
@@ -364,16 +394,17 @@ impl Unmount {
         let Mount { id, device, dir, .. } = &self.mount;
         let table = MountTable::own().unwrap_or_default();
         if let Some(above) = table.iter().find(|mount| mount.parent == *id) {
-            return format!(" by the mount on {}", above.dir.display());
+            return format!(" by the mount on {}", above.dir.shown());
         }
         let (id, device, place) = (*id, *device, dir.clone());
-        let users =
+        let mut users =
             extol_proc::bounded(move || extol_proc::users_of(Target::Mount(id, device, &place)));
+        users.users.retain(|user| user.process != Process::own());
         if !users.users.is_empty() {
             return format!(" by {users}");
         }
         if let Some(device) = extol_proc::loops_below(dir).first() {
-            let (node, file) = (device.node.display(), device.backing.display());
+            let (node, file) = (device.node.shown(), device.backing.shown());
             return format!(" by {node} over {file}");
         }
         hidden(&users)
@@ -382,7 +413,7 @@ impl Unmount {
     /// Waits for the end of the daemon, and reads how it ended.
     fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
         let Daemon { pid, process, report } = daemon;
-        let dir = self.dir().display();
+        let dir = self.dir().shown();
         let device = self.mount.device;
         let reason = || match extol_proc::holder_of(device) {
             Some(holder) => format!("the volume {holder}"),
@@ -419,9 +450,9 @@ fn of_volume<'t>(table: &'t MountTable, path: &Path) -> Result<Option<&'t Mount>
     }
     Err(Failure::new(format_args!(
         "{} holds several volumes that are mounted (at {}, {} ...): name the directory",
-        path.display(),
-        first.dir.display(),
-        last.dir.display()
+        path.shown(),
+        first.dir.shown(),
+        last.dir.shown()
     )))
 }
 

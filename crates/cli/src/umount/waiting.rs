@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::process::Child;
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result, warn};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// A wait is told when it is so long.
 const QUIET: Duration = Duration::from_secs(1);
@@ -132,6 +133,28 @@ pub(super) struct End {
 
 fn cannot_wait(error: impl Into<std::io::Error>) -> Failure {
     Failure::system(format_args!("cannot wait for a process: {}", error.into()))
+}
+
+/// The child that unmounts.
+static CHILD: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+/// Starts a child, which [`end_child`] ends.
+pub(super) fn start(command: &mut Command) -> Result<Child> {
+    // (The signal that ends this process waits until the child is known.)
+    let mut known = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
+    let child = command
+        .spawn()
+        .map_err(|error| Failure::system(format_args!("cannot start a process: {error}")))?;
+    *known = Some(open_child(&child)?);
+    Ok(child)
+}
+
+/// Ends the child, so that nothing is unmounted after this process was interrupted.
+pub(super) fn end_child() {
+    let child = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(child) = &*child {
+        let _ = rustix::process::pidfd_send_signal(child, Signal::KILL);
+    }
 }
 
 /// A child as a descriptor.

@@ -31,7 +31,8 @@ impl FsType {
             "ext3" => Ok(Self::Ext3),
             "ext4" => Ok(Self::Ext4),
             _ => {
-                let meant = meant(name, ["ext2", "ext3", "ext4"]);
+                // (Of those that are equally near the first one is named.)
+                let meant = meant(name, ["ext4", "ext3", "ext2"]);
                 refuse(format!(
                     "unknown file system type '{name}'{meant}; it must be ext2, ext3 or ext4"
                 ))

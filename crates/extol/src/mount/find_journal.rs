@@ -78,6 +78,18 @@ pub(crate) fn with_device(sb: &Superblock, options: &MountOptions) -> OpenResult
     Ok(options)
 }
 
+/// Refuses the path of an external journal if the volume has none: what is changed would be
+/// recorded elsewhere than was asked for.
+pub(crate) fn refuse_unused(sb: &Superblock, options: &MountOptions) -> OpenResult<()> {
+    let has = match (sb.feature_compat.contains(Compat::HAS_JOURNAL), sb.journal_inum) {
+        _ if options.journal.path.is_none() => return Ok(()),
+        (true, 0) => return Ok(()),
+        (true, _) => "a journal of its own",
+        (false, _) => "no journal",
+    };
+    refuse(format!("the volume has {has}: leave out journal_path="))
+}
+
 fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<Found> {
     let log_sb = read_superblock(&*device, None)
         .map_err(|_| OpenError("the external journal is not a journal device".into()))?;

@@ -57,8 +57,11 @@ pub(crate) fn open(
     let fence = Arc::new(Fence::new(dev));
     let dev: SharedDevice = Arc::new(FailLatch::new(Arc::clone(&fence) as SharedDevice));
     // A recovery must see what is on the medium, and so must the dry run before it.
-    if read_superblock(&*dev, options.access.superblock).is_ok_and(|sb| needs_recovery(&sb)) {
-        dev.drop_page_cache();
+    if let Ok(sb) = read_superblock(&*dev, options.access.superblock) {
+        find_journal::refuse_unused(&sb, options)?;
+        if needs_recovery(&sb) {
+            dev.drop_page_cache();
+        }
     }
     let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(BootTime)));
     let guarded: SharedDevice =

@@ -60,6 +60,13 @@ pub(crate) fn spec_of(name: &str) -> Option<&'static OptionSpec> {
     table().find(|spec| spec.names.contains(&name))
 }
 
+/// True for an option that a mount has for its whole life: a remount that changes it is refused.
+#[must_use]
+pub fn is_fixed(name: &str) -> bool {
+    let rule = spec_of(name).map(|spec| spec.remount);
+    matches!(rule, Some(Remount::Fixed | Remount::FixedAs(_) | Remount::Never(_)))
+}
+
 impl MountOptions {
     /// These options, read-only.
     #[must_use]
@@ -120,10 +127,19 @@ impl MountOptions {
     /// # Errors
     /// One line about a bad or missing value.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool, String> {
-        match spec_of(name) {
-            Some(spec) => (spec.set)(self, Word { name, value }).map(|()| true),
-            None => Ok(table::ACCEPTED.contains(&name)),
+        let word = Word { name, value };
+        let Some(spec) = spec_of(name) else {
+            return match table::ACCEPTED_WITH_VALUE.contains(&name) {
+                true => Ok(true),
+                false if table::ACCEPTED.contains(&name) => word.no_value().map(|()| true),
+                false => Ok(false),
+            };
+        };
+        // (A name that turns an option off has no value, whatever the option has.)
+        if spec.value.is_empty() || name.starts_with("no") {
+            word.no_value()?;
         }
+        (spec.set)(self, word).map(|()| true)
     }
 }
 

@@ -33,6 +33,14 @@ impl<'a> Word<'a> {
         format!("{}: use {what}", self.bad())
     }
 
+    /// Refuses a value, of an option that has none.
+    pub fn no_value(&self) -> Result<(), String> {
+        match self.value {
+            None => Ok(()),
+            Some(_) => Err(format!("mount option \"{}\" takes no value", self.name)),
+        }
+    }
+
     /// True if this is the option `name`; for the positive one of two flags.
     pub fn is(&self, name: &str) -> bool {
         self.name == name

@@ -34,16 +34,12 @@ pub fn table() -> impl Iterator<Item = &'static OptionSpec> {
 
 /// Kernel options that ask for what Extol always does, or for something that has no meaning here.
 pub(super) const ACCEPTED: &[&str] = &[
-    "auto_da_alloc",
     "noauto_da_alloc",
     "block_validity",
     "noblock_validity",
     "dioread_lock",
     "dioread_nolock",
     "i_version",
-    "inode_readahead_blks",
-    "max_dir_size_kb",
-    "mb_optimize_scan",
     "nombcache",
     "no_mbcache",
     "no_prefetch_block_bitmaps",
@@ -52,7 +48,15 @@ pub(super) const ACCEPTED: &[&str] = &[
     "oldalloc",
     "orlov",
     "nouid32",
-    "stripe",
     "debug",
+];
+
+/// The same for those that may have a value.
+pub(super) const ACCEPTED_WITH_VALUE: &[&str] = &[
+    "auto_da_alloc",
+    "inode_readahead_blks",
+    "max_dir_size_kb",
+    "mb_optimize_scan",
+    "stripe",
     "data_err",
 ];

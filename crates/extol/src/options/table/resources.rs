@@ -47,8 +47,8 @@ pub(super) const ROWS: &[OptionSpec] = &[
         remount: Remount::Live,
         set: |o, w| {
             let merge = match (w.name, w.value) {
-                ("checkpoint_merge", _) | ("checkpoint", Some("merge")) => true,
-                ("nocheckpoint_merge", _) | ("checkpoint", Some("nomerge")) => false,
+                ("checkpoint_merge", None) | ("checkpoint", Some("merge")) => true,
+                ("nocheckpoint_merge", None) | ("checkpoint", Some("nomerge")) => false,
                 (_, Some("enable")) => {
                     o.checkpoint.disable = false;
                     return Ok(());
