@@ -140,7 +140,9 @@ fn no_space_below_the_image() {
 
 /// The options of the mount on `dir`, as findmnt(8) shows them.
 fn kernel_options(dir: &Path) -> String {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    // (Mount points of others need not be UTF-8.)
+    let table = std::fs::read("/proc/self/mountinfo").expect("mountinfo");
+    let table = String::from_utf8_lossy(&table);
     let line = table.lines().rfind(|line| line.split(' ').nth(4) == dir.to_str());
     let line = line.expect("a mount");
     let of_volume = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(2));
