@@ -32,7 +32,8 @@ fn shown(dir: &Path) -> String {
 
 /// The kernel's options of the mount on `dir`.
 fn kernel_options(dir: &Path) -> String {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = std::fs::read("/proc/self/mountinfo").unwrap();
+    let table = String::from_utf8_lossy(&table);
     let line = table
         .lines()
         .rev()

@@ -140,7 +140,9 @@ fn no_space_below_the_image() {
 
 /// The options of the mount on `dir`, as findmnt(8) shows them.
 fn kernel_options(dir: &Path) -> String {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    // (Mount points of others need not be UTF-8.)
+    let table = std::fs::read("/proc/self/mountinfo").expect("mountinfo");
+    let table = String::from_utf8_lossy(&table);
     let line = table.lines().rfind(|line| line.split(' ').nth(4) == dir.to_str());
     let line = line.expect("a mount");
     let of_volume = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(2));
@@ -358,6 +360,15 @@ fn fsync_tells_what_a_remount_has_lost() {
         assert_eq!(std::fs::read(dir.join("changed")).unwrap(), b"durable, and more");
         assert_eq!(errno(root.sync_all()), Some(EIO));
         root.sync_all().unwrap();
+        // `extol sync` says what that was, once.
+        changed.write_all(b", and lost").unwrap();
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+        let told = run(extol().arg("sync").arg(&dir), Duration::from_secs(60));
+        assert_eq!((told.code, told.output.lines().count()), (Some(32), 1), "{}", told.output);
+        let line = "changes from before the error that had stopped the volume are lost";
+        assert!(told.output.contains(line), "{}", told.output);
+        run_ok(extol().arg("sync").arg(&dir));
         drop((whole, changed, other, root));
         mount.unmount();
     }
@@ -643,19 +654,47 @@ fn an_image_that_is_cut_is_told_so() {
         let failed = (0..50).find_map(late).expect("a device that was cut");
         assert!(matches!(failed.raw_os_error(), Some(EIO | EROFS)), "{failed}");
         let said = run_ok(extol().arg("stat").arg(&dir));
-        let sizes = format!("was cut: it has {} of {LEN} bytes", 2 << 20);
+        let sizes = format!("was cut to {} of {LEN} bytes", 2 << 20);
         assert!(said.lines().next().is_some_and(|line| line.contains(&sizes)), "{said}");
         assert!(!said.contains("another program"), "{said}");
         let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
-        assert!(
-            refused.code == Some(32) && refused.output.contains("truncated"),
-            "{}",
-            refused.output
-        );
+        assert!(refused.code == Some(32) && refused.output.contains(&sizes), "{}", refused.output);
+        assert!(!said.contains("extol remount"), "{said}");
         assert_eq!(std::fs::metadata(&whole).unwrap().len(), cut, "it was written behind the end");
+        // Nor is it mended by its old size: what was cut off is lost.
+        File::options().write(true).open(&whole).and_then(|f| f.set_len(before + LEN)).unwrap();
+        let refused = run(extol().args(["remount", "-o", "rw"]).arg(&dir), Duration::from_secs(60));
+        assert!(refused.code == Some(32) && refused.output.contains(&sizes), "{}", refused.output);
         assert!(mount.end().is_some_and(|code| code != 0), "an unmount that loses nothing?");
         drop(device);
     }
+}
+
+/// A cut below a mount that nothing changes is found within a second or two, without a request.
+#[test]
+fn a_cut_below_an_idle_mount_is_found() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let image = Image::mke2fs(scratch.path(), "a.img", 48 << 20, &["-t", "ext4"]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
+    synced(&dir.join("file"), b"synced").unwrap();
+    run_ok(extol().arg("checkpoint").arg(&dir));
+    File::options().write(true).open(&image.path).and_then(|f| f.set_len(2 << 20)).unwrap();
+    let began = Instant::now();
+    while !mount.log().contains("was cut to 2097152 of 50331648 bytes") {
+        assert!(began.elapsed() < Duration::from_secs(5), "not found: {}", mount.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    becomes(&dir, "ro");
+    let said = run_ok(extol().arg("stat").arg(&dir));
+    let first = said.lines().next().unwrap_or_default();
+    assert!(first.contains(": read-only: the device below the volume was cut to "), "{said}");
+    assert_eq!(File::create(dir.join("later")).unwrap_err().raw_os_error(), Some(EROFS));
+    assert_eq!(std::fs::metadata(&image.path).unwrap().len(), 2 << 20, "it was written");
+    assert!(mount.end().is_some_and(|code| code != 0), "an unmount that loses nothing?");
 }
 
 /// The fields of dumpe2fs that tell about errors.

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use extol_testkit::{
-    ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, extol, require, run_ok, tool,
+    ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, extol, require, run, run_ok,
+    tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -213,4 +214,116 @@ fn labels_and_tunables_changed_meanwhile_survive() {
             assert_eq!(ours, linux, "{features}, {subject}");
         }
     }
+}
+
+/// `extol remount -o rw`: refused, in one line.
+#[track_caller]
+fn reopening_is_refused(dir: &Path, why: &str) {
+    // By the command, and by a program that asks the daemon alone.
+    let told = run(extol().args(["remount", "-o", "rw"]).arg(dir), Duration::from_secs(60));
+    assert_eq!((told.code, told.output.lines().count()), (Some(32), 1), "{}", told.output);
+    assert!(told.output.contains(why), "{why}: {}", told.output);
+    assert!(told.output.contains("cannot remount read-write"), "{}", told.output);
+    let refused = extol_fuse::control::remount(dir, "rw").expect("an answer");
+    let refused = refused.expect_err("a remount that is refused").to_string();
+    assert!(refused.contains(why), "{why}: {refused}");
+    let stat = run_ok(extol().arg("stat").arg(dir));
+    assert!(stat.lines().next().is_some_and(|line| line.contains(": read-only: ")), "{stat}");
+}
+
+/// A volume that stopped because of another writer is not opened again in place, neither while that
+/// one goes on nor later, and nothing that it wrote is lost.
+#[test]
+fn after_another_writer_a_volume_is_not_opened_again() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", "ext4"]);
+    let ours = ExtolMount::start(&image.path, &dir, &[]);
+    durable(&dir.join("before")).expect("no other writer");
+    std::thread::sleep(Duration::from_millis(1100));
+    let linux = KernelMount::mount(&image, &other, &[]);
+    durable(&other.join("theirs")).expect("written by Linux");
+    std::thread::sleep(Duration::from_millis(1100));
+    durable(&dir.join("after")).expect_err("two writers");
+    let state = run_ok(extol().arg("stat").arg(&dir));
+    assert!(state.contains("unmount it everywhere, run e2fsck"), "{state}");
+    // One advice.
+    assert!(!state.contains("remount"), "{state}");
+    let sync = run(extol().arg("sync").arg(&dir), Duration::from_secs(60));
+    assert!(sync.code == Some(32) && !sync.output.contains("remount"), "{}", sync.output);
+    reopening_is_refused(&dir, "another program or system writes to this volume");
+    durable(&other.join("more")).expect("written by Linux");
+    linux.unmount();
+    reopening_is_refused(&dir, "another program or system writes to this volume");
+    ours.end();
+    e2fsck(&image).assert_clean("Linux alone has written");
+    let linux = KernelMount::mount(&image, &other, &[]);
+    for name in ["before", "theirs", "more"] {
+        assert_eq!(std::fs::read(other.join(name)).expect(name), b"written by us");
+    }
+    linux.unmount();
+}
+
+/// A volume that stopped for a reason of its own, and that another program has mounted since: the
+/// guard of the stopped mount has not seen it yet. While that mount lasts, and after it.
+#[test]
+fn a_stopped_volume_that_another_has_mounted_is_not_opened_again() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for kind in ["ext4", "ext2"] {
+        let scratch = Scratch::new();
+        let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", kind]);
+        let ours = ExtolMount::start(&image.path, &dir, &[]);
+        durable(&dir.join("before")).expect("no other writer");
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        // A mount that writes nothing: the mount table alone tells of it.
+        let options: &[&str] = if kind == "ext4" { &["ro", "noload"] } else { &["ro"] };
+        let linux = KernelMount::mount(&image, &other, options);
+        reopening_is_refused(&dir, &format!("which is mounted at {}", other.display()));
+        linux.unmount();
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+        durable(&dir.join("between")).expect("opened again");
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        std::thread::sleep(Duration::from_millis(1100));
+        let linux = KernelMount::mount(&image, &other, &[]);
+        durable(&other.join("theirs")).expect("written by Linux");
+        linux.unmount();
+        reopening_is_refused(&dir, "another program or system writes to this volume");
+        // It stays so.
+        reopening_is_refused(&dir, "another program or system writes to this volume");
+        ours.end();
+        let linux = KernelMount::mount(&image, &other, &[]);
+        assert_eq!(std::fs::read(other.join("theirs")).expect(kind), b"written by us");
+        linux.unmount();
+    }
+}
+
+/// The guard of a volume that was opened again notices another mount as the first one does.
+#[test]
+fn a_volume_opened_again_notices_another_writer() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", "ext4"]);
+    let ours = ExtolMount::start(&image.path, &dir, &[]);
+    for _ in 0..2 {
+        run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
+        run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
+    }
+    durable(&dir.join("before")).expect("no other writer");
+    std::thread::sleep(Duration::from_millis(1100));
+    let linux = KernelMount::mount(&image, &other, &[]);
+    durable(&other.join("theirs")).expect("written by Linux");
+    std::thread::sleep(Duration::from_millis(1100));
+    durable(&dir.join("after")).expect_err("two writers");
+    linux.unmount();
+    ours.end();
+    e2fsck(&image).assert_clean("Linux alone has written");
 }

@@ -404,6 +404,14 @@ fn root_waits_for_the_daemon_of_a_user() {
         done.output
     );
     assert!(umount(&rig, &[]).0.success() && !is_alive(daemon));
+
+    // Of a daemon that is dead root says that, and not that it may still write.
+    let daemon = mounted();
+    rustix::process::kill_process(daemon, Signal::KILL).unwrap();
+    wait_until("the daemon is alive", || !is_alive(daemon));
+    let (done, _) = umount(&rig, &[]);
+    assert!(done.success() && done.output.contains("its daemon had died"), "{}", done.output);
+    assert_eq!(done.output.lines().count(), 1, "{}", done.output);
 }
 
 /// A file that this command inherits does not keep the mount in use.

@@ -25,7 +25,7 @@ mod types;
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
 pub use extol_ondisk::{BlockNr, BlockSize};
-pub use file::{Direct, FileDevice, OpenOptions};
+pub use file::{Direct, FileDevice, OpenOptions, check_loop_devices};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
@@ -69,6 +69,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// locks.
     fn is_locked(&self) -> bool {
         true
+    }
+
+    /// Looks for other writers as an open for writing does: for those that came since. Keeps them
+    /// out from now on where that is possible.
+    ///
+    /// # Errors
+    /// One line that names the device and what holds it.
+    fn keep_others_out(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Makes later reads show what is on the medium. After a failed flush the kernel's page cache

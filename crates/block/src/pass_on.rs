@@ -21,6 +21,7 @@ macro_rules! pass_on {
         is_read_only() -> bool;
         make_writable() -> $crate::Result<()>;
         is_locked() -> bool;
+        keep_others_out() -> $crate::Result<()>;
         drop_page_cache() -> ();
     } };
     (@abilities $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;

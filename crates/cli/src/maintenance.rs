@@ -21,9 +21,13 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
     let mut outcome = Ok(());
     for dir in &args.dirs {
         let synced = request("sync", dir, |mounted, root| {
-            let writeback = write_back(mounted, dir, root)?;
-            root.sync_all().map_err(|error| Failure::system_call(dir.shown(), error))?;
-            writeback.result()
+            let had_lost = mounted.stats()?.lost_changes;
+            let done = write_back(mounted, dir, root).and_then(|writeback| {
+                root.sync_all().map_err(|error| Failure::system_call(dir.shown(), error))?;
+                writeback.result()
+            });
+            let tells = had_lost && done.is_err() && mounted.stopped().is_none();
+            if tells && !mounted.stats()?.lost_changes { Err(lost(dir, root)) } else { done }
         });
         if let Err(failure) = synced {
             failure.report();
@@ -31,6 +35,18 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
         }
     }
     outcome
+}
+
+/// The failure of the first sync after a remount has mended the volume. (Any later one succeeds.)
+fn lost(dir: &Path, root: &File) -> Failure {
+    match root.sync_all() {
+        Ok(()) => Failure::about(
+            dir.shown(),
+            "changes from before the error that had stopped the volume are lost: write those files \
+             again; all changes since are durable (this is said once)",
+        ),
+        Err(error) => Failure::about(dir.shown(), error),
+    }
 }
 
 /// Empties the log.

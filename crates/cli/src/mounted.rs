@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use extol::Stats;
 use extol_cli_common::{Failure, Result};
-use extol_fuse::STATS_XATTR;
+use extol_fuse::{DAEMON_XATTR, STATS_XATTR};
 use extol_proc::{Mount, MountTable, Shown as _};
 use nix::unistd::User;
 use rustix::io::Errno;
@@ -41,8 +41,11 @@ impl MountedVolume {
     pub fn stopped(&self) -> Option<Failure> {
         let stats = self.stats().ok()?;
         let dir = self.root.shown().to_string();
-        let advice = stat::advice(&dir, &stats)?;
-        Some(Failure::new(format_args!("{}; {advice}", stat::state_line(&dir, &stats))))
+        let state = stat::state_line(&dir, &stats);
+        match stat::advice(&dir, &stats) {
+            Some(advice) => Some(Failure::new(format_args!("{state}; {advice}"))),
+            None => stats.stopped.then(|| Failure::new(state)),
+        }
     }
 
     /// Its counters as JSON.
@@ -67,6 +70,13 @@ impl MountedVolume {
             stats.mount_options = format!("{},{view}", stats.mount_options);
         }
         Ok(stats)
+    }
+
+    /// The process that serves it.
+    pub fn daemon(&self) -> Option<u32> {
+        let mut text = [0; 32];
+        let len = rustix::fs::getxattr(&self.root, DAEMON_XATTR, &mut text[..]).ok()?;
+        std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
     }
 
     /// How the kernel's requests come to it, in words.

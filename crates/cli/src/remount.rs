@@ -11,7 +11,7 @@ use std::path::Path;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{MountConfig, MountFlags, control};
-use extol_proc::{Mount, Shown as _};
+use extol_proc::{Mount, Process, Shown as _};
 
 use crate::args::RemountArgs;
 use crate::mount_table::{is_top, mount_entry};
@@ -102,7 +102,15 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
         return Ok(());
     }
     // Before anything changes: is it extol's, and does it answer?
-    mounted.stats()?;
+    let stats = mounted.stats()?;
+    if stats.stopped && !stats.needs_new_mount && changes.ends_with_word("rw") {
+        // The daemon looks as well, as far as its sandbox lets it.
+        let daemon = mounted.daemon().map(Process);
+        extol::device::check_loop_devices(Path::new(&entry.source), daemon).map_err(|error| {
+            let why = format_args!("cannot remount read-write: {}", error.source);
+            Failure::about(mounted.root.shown(), why)
+        })?;
+    }
     let to_read_only = changes.to_read_only();
     change(&mounted, &entry, &before, &changes).map_err(|failure| match to_read_only {
         // It is read-only; but not because everything was written.
@@ -192,10 +200,13 @@ fn only_root(root: &Path, entry: &Mount) -> Failure {
 impl Changes {
     /// Read-only is asked for.
     fn to_read_only(&self) -> bool {
-        self.words
-            .iter()
-            .rfind(|word| matches!(word.as_str(), "ro" | "rw"))
-            .is_some_and(|w| w == "ro")
+        self.ends_with_word("ro")
+    }
+
+    /// This is the last of `ro` and `rw`.
+    fn ends_with_word(&self, wanted: &str) -> bool {
+        let last = self.words.iter().rfind(|word| matches!(word.as_str(), "ro" | "rw"));
+        last.is_some_and(|word| word == wanted)
     }
 }
 

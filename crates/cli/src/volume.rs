@@ -145,7 +145,7 @@ pub fn written_by_others(source: &Path) -> Option<Failure> {
         false => extol_proc::loop_devices_over(meta.dev(), meta.ino()),
     };
     if let Some(server) = extol_proc::other_server_over(&meta) {
-        return Some(Failure::about(source.display(), server));
+        return Some(Failure::about(source.shown(), server));
     }
     let table = MountTable::own().ok()?;
     let of = |number| mounted_writable(&table, number);

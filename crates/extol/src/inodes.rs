@@ -420,6 +420,11 @@ impl InodeTable {
         self.sync_tells.load(Ordering::Acquire) && self.sync_tells.swap(false, Ordering::AcqRel)
     }
 
+    /// True if the next sync of the volume has to fail.
+    pub fn has_sync_to_tell(&self) -> bool {
+        self.sync_tells.load(Ordering::Acquire)
+    }
+
     /// True if there is a reference to the inode.
     pub fn is_referenced(&self, ino: u32) -> bool {
         self.shard(ino).lock().refs.contains_key(&ino)

@@ -161,6 +161,21 @@ impl MountedFs {
         Some(why.unwrap_or_else(|| "an error stopped it".to_owned()))
     }
 
+    /// True if no remount makes it writable again: another program has written to the volume, or
+    /// the device below was cut.
+    pub fn needs_new_mount(&self) -> bool {
+        self.is_stopped() && self.guard.as_ref().is_some_and(|guard| guard.lost().is_some())
+    }
+
+    /// Stops the volume if the guard has refused it. (A change finds that by itself.)
+    pub fn heed_guard(&self) {
+        let Some(why) = self.guard.as_ref().and_then(|guard| guard.lost()) else { return };
+        if !self.writes_nothing() && self.vol.journal.check_aborted().is_ok() {
+            self.vol.journal.abort(why);
+            self.note_abort();
+        }
+    }
+
     /// True if this mount writes nothing, not even flags of the superblock: it was opened or
     /// remounted read-only.
     pub fn writes_nothing(&self) -> bool {

@@ -46,8 +46,13 @@ pub struct Stats {
     pub read_only: bool,
     /// Why, in words.
     pub read_only_reason: Option<String>,
-    /// True if that was an error, which a remount mends once its cause is gone.
+    /// True if that was an error.
     pub stopped: bool,
+    /// True if no remount mends it: another program has written to the volume, or the device below
+    /// was cut. False: a remount mends it once its cause is gone.
+    pub needs_new_mount: bool,
+    /// True if changes were lost when a remount mended an error, and no sync has told so yet.
+    pub lost_changes: bool,
     /// Mount options as `/proc/mounts` shows them: `ro` or `rw`, `relatime`, and what differs from
     /// the defaults.
     pub mount_options: String,
@@ -88,6 +93,7 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn of(fs: &MountedFs) -> Self {
         fs.sb.refresh();
+        fs.heed_guard();
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
         let alloc = fs.vol.alloc.stats();
         let c = alloc.counters;
@@ -110,6 +116,8 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             read_only_reason: fs.read_only_reason(),
             stopped: fs.is_stopped() && !fs.maintenance.is_shut_down(),
+            needs_new_mount: fs.needs_new_mount(),
+            lost_changes: fs.table.has_sync_to_tell(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
             frozen: fs.freeze_gate.is_closed(),

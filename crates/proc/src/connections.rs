@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::holders::bounded;
 use crate::mounts::{DeviceNumber, MountTable};
 use crate::process::{Process, processes};
+use crate::shown::Shown as _;
 use crate::text::{field, number, read};
 use crate::users::{look_at, open_files};
 
@@ -52,7 +53,7 @@ pub struct OtherServer {
 impl fmt::Display for OtherServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let process = self.process;
-        match self.dir.as_deref().map(Path::display) {
+        match self.dir.as_deref().map(Path::shown) {
             Some(dir) => {
                 write!(f, "is mounted at {dir} by {process}: unmount it first (umount {dir})")
             }

@@ -99,6 +99,13 @@ impl Mount {
         self.volume_options.iter().find_map(value)
     }
 
+    /// The group of that user.
+    #[must_use]
+    pub fn group_id(&self) -> Option<u32> {
+        let value = |word: &OsString| number(word.as_bytes().strip_prefix(b"group_id=")?);
+        self.volume_options.iter().find_map(value)
+    }
+
     /// A line of mountinfo.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');

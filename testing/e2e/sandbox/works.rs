@@ -263,7 +263,8 @@ fn what_is_not_trusted_is_checked_and_read_only() {
     let (image, dir) = (image(&scratch), scratch.dir("mnt"));
     let before = std::fs::read(&image.path).unwrap();
     let mount = ExtolMount::start(&image.path, &dir, &["untrusted,rw,suid,dev,exec"]);
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = std::fs::read("/proc/self/mountinfo").unwrap();
+    let table = String::from_utf8_lossy(&table);
     let line =
         table.lines().find(|line| line.split(' ').nth(4) == Some(text(&dir))).expect("mounted");
     let options = line.split(' ').nth(5).unwrap();

@@ -12,7 +12,9 @@
 //!   file.
 //!
 //! Not kept out here: a loop device attached later to an image that is open, and file systems
-//! without `flock` ([`Claims::locked`]). The file system's guard watches for those.
+//! without `flock` ([`Claims::locked`]). The file system's guard watches for those. Before a
+//! stopped volume is opened again, loop devices attached meanwhile are looked up like the first
+//! ones ([`claim_new_loops`]); a sandbox may allow no more than the look at the mount table.
 //!
 //! A killed process releases its locks late: requests given to an io_uring hold the file, and with
 //! it the lock, until the kernel has finished them, after the process is gone. Opening the volume
@@ -31,6 +33,7 @@ use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long to wait for a volume that is in use. Requests of a killed process take milliseconds, on
@@ -67,11 +70,24 @@ fn is_busy(opened: &std::io::Result<File>) -> bool {
     opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
 }
 
+/// Loop devices over an image, to keep open.
+#[derive(Debug, Default)]
+pub(super) struct Loops(Mutex<Vec<(DeviceNumber, File)>>);
+
+impl Loops {
+    fn held(&self) -> MutexGuard<'_, Vec<(DeviceNumber, File)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, device: DeviceNumber) -> bool {
+        self.held().iter().any(|(number, _)| *number == device)
+    }
+}
+
 /// What keeps others away.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Loop devices to keep open.
-    _loops: Vec<File>,
+    loops: Loops,
     /// The file below a loop device.
     backing: Option<Backing>,
     /// The file system of a disk image has locks. (True for block devices, which need none.)
@@ -90,7 +106,7 @@ struct Backing {
 impl Claims {
     /// For an open that claims nothing.
     pub fn none() -> Self {
-        Self { _loops: Vec::new(), backing: None, locked: true }
+        Self { loops: Loops::default(), backing: None, locked: true }
     }
 
     /// How much of the file below a loop device is left for the device. `None`: it is none, or the
@@ -111,8 +127,8 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
     if !read_only {
         not_served_by_other(file)?;
     }
-    let loops = if read_only { Vec::new() } else { claim_loop_devices(file)? };
-    Ok(Claims { _loops: loops, locked, ..Claims::none() })
+    let loops = if read_only { Loops::default() } else { claim_loop_devices(file)? };
+    Ok(Claims { loops, locked, ..Claims::none() })
 }
 
 /// Fails if another FUSE file system than Extol has the image mounted for writing.
@@ -127,12 +143,12 @@ pub(super) fn claim_more(
     file: &File,
     is_block_device: bool,
     claims: &Claims,
-) -> Result<Vec<File>, String> {
+) -> Result<Loops, String> {
     let below = claims.backing.as_ref().filter(|backing| backing.offset == 0);
     let locked = if is_block_device { below.map(|backing| &backing.file) } else { Some(file) };
     // (This process has it mounted, too: the mount table does not show which mount is the other's.)
     let raise = |file| lock_beside(file, false, |_| None).map(|_| ());
-    let mut more = locked.map_or(Ok(()), raise).map(|()| Vec::new());
+    let mut more = locked.map_or(Ok(()), raise).map(|()| Loops::default());
     if more.is_ok() && !is_block_device {
         more = not_served_by_other(file).and_then(|()| claim_loop_devices(file));
     }
@@ -206,13 +222,25 @@ fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<Backing>,
 }
 
 /// Claims all loop devices over this file; fails if one is in use.
-fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
-    let mut claims = Vec::new();
-    let Ok(meta) = file.metadata() else { return Ok(claims) };
-    for device in extol_proc::loop_devices_over(meta.dev(), meta.ino()) {
+fn claim_loop_devices(file: &File) -> Result<Loops, String> {
+    let claims = Claims::none();
+    claim_new_loops(file, &claims, None)?;
+    Ok(claims.loops)
+}
+
+/// Claims those that were attached since the image was claimed.
+pub(super) fn claim_new_loops(
+    file: &File,
+    claims: &Claims,
+    more: Option<&Loops>,
+) -> Result<(), String> {
+    let Ok(meta) = file.metadata() else { return Ok(()) };
+    let is_new = |number| !claims.loops.has(number) && !more.is_some_and(|more| more.has(number));
+    let over = extol_proc::loop_devices_over(meta.dev(), meta.ino());
+    for device in over.into_iter().filter(|device| is_new(device.number)) {
         let node = device.node.as_path();
         match hold_exclusively(node) {
-            Ok(claimed) => claims.push(claimed),
+            Ok(claimed) => claims.loops.held().push((device.number, claimed)),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(format!("backs {}, which {}", node.shown(), device_holder(node)));
             }
@@ -223,7 +251,34 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
             }
         }
     }
-    Ok(claims)
+    Ok(())
+}
+
+/// Err if a loop device over this image is in use, but for what `daemon` claims itself. For a
+/// process that asks the daemon of the image to write again: it may see and open what the daemon's
+/// sandbox does not allow.
+///
+/// # Errors
+/// One line that names the image and what uses it.
+pub fn check_loop_devices(image: &Path, daemon: Option<Process>) -> crate::Result<()> {
+    let Ok(meta) = std::fs::metadata(image) else { return Ok(()) };
+    for device in extol_proc::loop_devices_over(meta.dev(), meta.ino()) {
+        let node = device.node.as_path();
+        let mut open = File::options();
+        let opened = open.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(node);
+        let is_its = || {
+            let users = extol_proc::device_users(device.number).users;
+            daemon.is_none_or(|daemon| users.iter().any(|user| user.process == daemon))
+        };
+        let why = match holder::kernel_mount(&numbers_below(&device.sysfs)) {
+            Some(at) => at.sentence(),
+            None if is_busy(&opened) && !is_its() => device_holder(node),
+            None => continue,
+        };
+        let why = format!("backs {}, which {why}", node.shown());
+        return Err(super::open::refuse(image, std::io::ErrorKind::ResourceBusy, why));
+    }
+    Ok(())
 }
 
 /// True if the kernel refuses writes to this block device. (Opening it for writing succeeds.)

@@ -34,6 +34,7 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
+pub use busy::check_loop_devices;
 pub use open::{Direct, OpenOptions};
 
 use crate::coalesce::FlushCoalescer;
@@ -95,7 +96,7 @@ enum Held {
 #[derive(Debug)]
 struct Writable {
     file: File,
-    _claims: Vec<File>,
+    claims: busy::Loops,
 }
 
 impl FileDevice {
@@ -202,6 +203,10 @@ impl BlockDevice for FileDevice {
             let _ = self.writable.set(writable);
         }
         Ok(())
+    }
+
+    fn keep_others_out(&self) -> Result<()> {
+        open::keep_others_out(self)
     }
 
     fn drop_page_cache(&self) {

@@ -82,7 +82,7 @@ impl OpenOptions {
 }
 
 /// An open error that names the path.
-fn refuse(path: &Path, kind: io::ErrorKind, why: impl std::fmt::Display) -> DeviceError {
+pub(super) fn refuse(path: &Path, kind: io::ErrorKind, why: impl std::fmt::Display) -> DeviceError {
     DeviceError::new(DeviceOp::Open, 0, 0, io::Error::new(kind, format!("{}: {why}", path.shown())))
 }
 
@@ -168,6 +168,17 @@ pub(super) fn hold(path: &Path) -> Result<Held> {
     }
 }
 
+/// Claims what an open for writing would claim and this device has not yet.
+pub(super) fn keep_others_out(device: &FileDevice) -> Result<()> {
+    if !device.exclusive || device.is_block_device {
+        // (The claim on a block device is held all the time.)
+        return Ok(());
+    }
+    let more = device.writable.get().map(|writable| &writable.claims);
+    busy::claim_new_loops(device.file(), &device.claims, more)
+        .map_err(|why| refuse(device.path(), io::ErrorKind::ResourceBusy, why))
+}
+
 /// Opens a device for writing that is open read-only. Fails while another process reads it.
 pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     let path = device.path();
@@ -190,7 +201,7 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     if device.is_block_device && busy::is_write_protected(&file) {
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
     }
-    let mut claims = Vec::new();
+    let mut claims = busy::Loops::default();
     if device.exclusive {
         claims = busy::claim_more(&device.file, device.is_block_device, &device.claims)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
@@ -198,7 +209,7 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     if let Some(claim) = claim {
         *held = claim;
     }
-    Ok(Writable { file, _claims: claims })
+    Ok(Writable { file, claims })
 }
 
 /// The system's message without "(os error N)".

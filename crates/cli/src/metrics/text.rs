@@ -117,8 +117,13 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("read_only", "1 if writes are refused.", f64::from(u8::from(s.read_only)));
     page.gauge(
         "stopped",
-        "1 if an error has stopped the volume; it is read-only until it is remounted.",
+        "1 if an error has stopped the volume; it is read-only.",
         f64::from(u8::from(s.stopped)),
+    );
+    page.gauge(
+        "needs_new_mount",
+        "1 if no remount mends it: another program wrote to the volume, or the device was cut.",
+        f64::from(u8::from(s.needs_new_mount)),
     );
     page.head("read_only_info", "gauge", "Why writes are refused; absent if they are not.");
     if let Some(why) = &s.read_only_reason {

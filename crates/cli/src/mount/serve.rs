@@ -54,6 +54,8 @@ pub(super) fn serve(
 
 /// How often the watch thread reads the error state of the volume.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How many of these pass between two looks at the device.
+const LOOK_EVERY: u32 = 4;
 /// How many of these pass between two tries to make the kernel's side read-only.
 const TRY_EVERY: u32 = 8;
 
@@ -68,6 +70,7 @@ fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper, guard: &Guard) -
         guard: guard.clone(),
         reported: false,
         next_try: Some(0),
+        next_look: LOOK_EVERY,
     };
     let watch = move || {
         while let Some(fs) = fs.upgrade()
@@ -99,10 +102,17 @@ struct Watch {
     /// When the kernel's side is to be made read-only if the volume is stopped; `None`: that is
     /// done, or cannot be.
     next_try: Option<u32>,
+    /// When the device is looked at.
+    next_look: u32,
 }
 
 impl Watch {
     fn look(&mut self, fs: &Volume) {
+        self.next_look -= 1;
+        if self.next_look == 0 {
+            self.next_look = LOOK_EVERY;
+            fs.check_device();
+        }
         self.report(fs);
         if !fs.is_stopped() {
             self.next_try = Some(0);

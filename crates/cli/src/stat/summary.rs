@@ -24,9 +24,13 @@ pub fn state_line(dir: &str, stats: &Stats) -> String {
     }
 }
 
-/// What to do about it, if an error is the reason, or a shutdown on purpose.
+/// What to do about it, if the reason does not say it: an error, or a shutdown on purpose.
 pub fn advice(dir: &str, stats: &Stats) -> Option<String> {
     let dir = plain(dir);
+    if stats.needs_new_mount {
+        // (The reason says what to do.)
+        return None;
+    }
     if stats.stopped {
         return Some(format!("when the cause is gone: extol remount -o rw {dir}"));
     }
@@ -250,6 +254,14 @@ mod tests {
             render(&shown, Some(WIDTH))
                 .starts_with("/mnt/data: read-only: mounted read-only\nspace ")
         );
+        // Nor is a volume that another program has written to; what to do is in the reason.
+        shown.stats.stopped = true;
+        let text = render(&shown, Some(WIDTH));
+        assert!(text.contains("extol remount -o rw"), "{text}");
+        shown.stats.needs_new_mount = true;
+        let text = render(&shown, Some(WIDTH));
+        assert!(!text.contains("remount"), "{text}");
+        (shown.stats.stopped, shown.stats.needs_new_mount) = (false, false);
         // A shutdown on purpose is not mended by a remount.
         shown.stats.read_only_reason = Some("the volume was shut down".into());
         shown.stats.journal.aborted = Some("the volume was shut down".into());

@@ -39,6 +39,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::args::UmountArgs;
 use crate::exit_report::{self, Connection};
 use crate::mount_table::{is_top, mount_entry};
+use crate::mounted::owner_alone;
 use crate::sandbox::process;
 use crate::{interrupt, start_cleanup};
 use waiting::{Deadline, End, Wait};
@@ -281,7 +282,7 @@ impl Unmount {
             Ok(Some(End { code: 0, said })) => open_daemon(said.trim()),
             Ok(Some(End { code: DEAD, .. })) => Err(Errno::NOTCONN),
             // FUSE does not let even root into the mount of an ordinary user.
-            Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or(Errno::SRCH),
+            Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or_else(|| self.state_for_owner()),
             Ok(None) => {
                 warn(format_args!("the daemon of {} does not answer", self.dir().shown()));
                 self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
@@ -306,6 +307,24 @@ impl Unmount {
         }
         let [daemon] = found[..] else { return None };
         open_daemon(&daemon.0.to_string()).ok()
+    }
+
+    /// What a process of the mount's owner finds that asks for the daemon, where root is not let in
+    /// and no process is found. (A number that it gives is not used: it would be the owner's word.)
+    fn state_for_owner(&self) -> Errno {
+        let limit = Deadline::after(Some(FORCE_ANSWER_SECONDS));
+        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().shown());
+        let Some(uid) = owner_alone(&self.mount).filter(|_| rustix::process::geteuid().is_root())
+        else {
+            return Errno::SRCH;
+        };
+        let mut child = self.child(&["--tell-daemon"]);
+        child.uid(uid).gid(self.mount.group_id().unwrap_or(uid));
+        let asked = waiting::start(&mut child);
+        match asked.and_then(|child| Wait::new(&limit).for_child(child, asks)) {
+            Ok(Some(End { code: DEAD, .. })) => Errno::NOTCONN,
+            _ => Errno::SRCH,
+        }
     }
 
     /// Takes the mount off.
@@ -375,12 +394,16 @@ impl Unmount {
 
     /// Starts a child that has this mount to itself.
     fn start_child(&self, flags: &[&str]) -> Result<Child> {
+        waiting::start(&mut self.child(flags))
+    }
+
+    fn child(&self, flags: &[&str]) -> Command {
         let mut child = Command::new("/proc/self/exe");
         child.arg0("extol").args(["umount", "--serving", &self.mount.id.to_string()]).args(flags);
         // It may outlive this process, and keeps nothing of the caller open.
         child.arg("--").arg(self.dir());
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        waiting::start(&mut child)
+        child
     }
 
     /// Why umount(2) has not returned.

@@ -137,6 +137,16 @@ impl Ext4 {
         self.fs().error_state.panic_wanted()
     }
 
+    /// Stops the volume if its device was cut. For a caller that asks every second: no change finds
+    /// that on a volume that is idle. Does no I/O unless it was.
+    pub fn check_device(&self) {
+        let fs = self.fs();
+        if let Some(guard) = &fs.guard {
+            guard.check_sizes();
+            fs.heed_guard();
+        }
+    }
+
     /// The first error of the volume or its device since it was opened: damaged metadata, or a
     /// failure after which it became read-only.
     #[must_use]

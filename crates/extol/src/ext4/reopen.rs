@@ -41,10 +41,14 @@
 //! - RO-4: no fsync and no sync succeeds for changes that were lost ([`compare`]).
 //! - RO-5: what is read afterwards is on the medium, or was written afterwards.
 //! - RO-6: a shutdown on purpose is not mended: it stands for a power cut.
+//! - RO-7: a volume that another program has, or has had since this mount began, is not opened
+//!   again in place: it takes e2fsck and a new mount ([`keep_others_out`], GD-6). A device that was
+//!   cut is the same.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extol_block::BlockDevice;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Inode, InodeNr, Time};
 use extol_vfs::RemountError;
@@ -85,6 +89,10 @@ impl Ext4 {
         if old.vol.journal.failure().is_none() {
             return refuse("the volume was shut down; unmount it and mount it again");
         }
+        keep_others_out(old, &*self.device)?;
+        if let Some(log) = &old.options.lock().journal.device {
+            log.keep_others_out().or_else(|e| refuse(e.source))?;
+        }
         if self.sizes_cached.load(Ordering::Acquire) {
             return refuse(
                 "with writeback_cache the kernel keeps sizes of files that may be lost; unmount \
@@ -105,7 +113,12 @@ impl Ext4 {
         let (new, new_threads, _) =
             match mount::open(Purpose::Use, Arc::clone(&self.device), &options) {
                 Ok(opened) => opened,
-                Err(e) => return refuse(e),
+                Err(e) => {
+                    if let Some(guard) = &old.guard {
+                        guard.after_failed_reopening();
+                    }
+                    return refuse(e);
+                }
             };
         let outdated = new.table.adopt(&old.table, &new.vol, |ino| compare(old, &new, ino));
         if old.freeze_gate.refuses() {
@@ -125,6 +138,13 @@ impl Ext4 {
     pub(super) fn outdated(&self) -> Vec<u32> {
         std::mem::take(&mut self.outdated.lock())
     }
+}
+
+/// Err if another program has the volume, or has had it since this mount began (RO-7).
+fn keep_others_out(old: &MountedFs, device: &dyn BlockDevice) -> Result<(), RemountError> {
+    let unchanged = old.guard.as_ref().map_or(Ok(()), |guard| guard.check_before_reopening());
+    unchanged.or_else(refuse)?;
+    device.keep_others_out().or_else(|e| refuse(e.source))
 }
 
 /// The options of a stopped mount for the mount that follows it.

@@ -17,7 +17,10 @@
 //! journal aborts. Reads go on.
 //!
 //! States: *off* (nothing claimed, nothing watched: a read-only mount, or a mount that is being
-//! opened), *on*, *lost*. Lost is for good.
+//! opened), *on*, *lost*. Lost is for good: the volume is not opened again in place either, because
+//! what two writers leave is no volume before e2fsck has seen it. (The other one may have it
+//! mounted still. A reference that is taken then holds its changes already, and Linux writes
+//! neither superblock again for minutes, so nothing would tell of it any more.)
 //!
 //! What remains: between the check and the write that it allows, and between two checks, up to a
 //! second passes, or any time if the process is stopped just there. With multi-mount protection the
@@ -40,6 +43,8 @@
 //! - GD-5: bytes of the superblock that are not the mount's come from the device
 //!   ([`extol_ondisk::shared_super`]), whatever writes it: the journal bringing it home, a mount,
 //!   an unmount, a mark (`GuardedDevice::watched`).
+//! - GD-6: a volume whose guard is lost is opened again by a new mount only
+//!   (`check_before_reopening`), however it was stopped.
 //!
 //! Locking: `watch` is held over device I/O and takes no lock of this crate but `outside_change`
 //! and `deliberate`, which are held over nothing. `claim` is held for a clone.
@@ -157,6 +162,29 @@ impl Guard {
     pub fn check_if_due(&self) {
         if self.time.now_ns() >= self.due.load(Ordering::Acquire) {
             let _ = self.check_superblocks();
+        }
+    }
+
+    /// Checks the sizes of the devices, without any I/O: for a volume that nothing changes.
+    pub fn check_sizes(&self) {
+        if self.lost.get().is_none()
+            && let Some(Err(why)) = self.watch.lock().as_ref().map(Watch::check_sizes)
+        {
+            self.lose(why);
+        }
+    }
+
+    /// Before the volume is opened again after an error: may it be? (GD-6)
+    pub fn check_before_reopening(&self) -> Result<(), String> {
+        self.check_lost()?;
+        let checked = self.watch.lock().as_mut().map_or(Ok(()), Watch::check_before_reopening);
+        checked.inspect_err(|why| self.lose(why.clone()))
+    }
+
+    /// The volume could not be opened again, and stays as this mount has it.
+    pub fn after_failed_reopening(&self) {
+        if let Some(Err(why)) = self.watch.lock().as_mut().map(Watch::after_failed_reopening) {
+            self.lose(why);
         }
     }
 

@@ -146,12 +146,45 @@ fn a_cut_below_the_volume_is_told_by_its_sizes() {
         cut.now.store(needed - 1, Ordering::Relaxed);
         let before = rig.disk.to_bytes();
         let error = next_write().unwrap_err();
-        let told = format!("it has {} of {needed} bytes", needed - 1);
+        let told = format!("was cut to {} of {needed} bytes", needed - 1);
         assert!(error.contains(&told) && !error.contains("another program"), "{error}");
         // For good.
         cut.now.store(size, Ordering::Relaxed);
         assert!(next_write().is_err() && guarded.flush().is_err());
         assert!(rig.disk.to_bytes() == before, "something was written");
+    }
+}
+
+/// Before a stopped volume is opened again: another mount is seen also after a failed write, when
+/// the contents of both superblocks are in doubt; the mount's own bytes, old or new, are not.
+#[test]
+fn another_mount_is_seen_before_a_volume_is_opened_again() {
+    for failed_write in [false, true] {
+        let fresh = || {
+            let rig = rig();
+            rig.next_write().unwrap();
+            if failed_write {
+                rig.guard.watch.lock().as_mut().unwrap().set_uncertain();
+                rig.other_writer(|sb| sb.feature_incompat = Incompat::empty());
+            }
+            rig
+        };
+        let own = fresh();
+        own.guard.check_before_reopening().unwrap();
+        let rig = fresh();
+        rig.other_writer(|sb| sb.mtime += 1);
+        let why = rig.guard.check_before_reopening().unwrap_err();
+        assert!(why.contains("mounted a second time"), "{why}");
+        // For good.
+        rig.other_writer(|sb| sb.mtime -= 1);
+        assert!(rig.guard.check_before_reopening().is_err() && rig.next_write().is_err());
+        // A failed opening is the mount's own, unless it meets another volume.
+        own.other_writer(|sb| sb.mtime += 5);
+        own.guard.after_failed_reopening();
+        own.guard.check_before_reopening().unwrap();
+        own.other_writer(|sb| sb.inodes_count += 5);
+        own.guard.after_failed_reopening();
+        assert!(own.guard.check_before_reopening().is_err());
     }
 }
 

@@ -14,7 +14,9 @@
 //! log, is not seen.
 //!
 //! After a failed write of one of the two superblocks the contents of the device are not known, and
-//! nothing is concluded from them any more. (The journal aborts.)
+//! nothing is concluded from them any more. (The journal aborts.) Before the volume is opened
+//! again, those fields are compared that have one value during a whole mount, so that another mount
+//! is seen also then ([`Watch::check_before_reopening`]).
 
 use std::time::Duration;
 
@@ -120,8 +122,39 @@ impl Watch {
         Ok(self.next)
     }
 
+    /// Checks at once, and after a failed write, too, that no other program has had the volume.
+    pub fn check_before_reopening(&mut self) -> Result<(), String> {
+        if !self.uncertain {
+            self.next = 0;
+            return self.check(0).map(|_| ());
+        }
+        self.check_sizes()?;
+        let mut theirs = Box::new([0; SUPERBLOCK_LEN]);
+        if self.device.read_at(&mut theirs[..], SUPERBLOCK_OFFSET).is_err() {
+            return Ok(());
+        }
+        if theirs.iter().all(|byte| *byte == 0) {
+            return Err(zeroed("the superblock"));
+        }
+        constant(&self.superblock, &theirs).map_or(Ok(()), |what| Err(other_writer(what)))
+    }
+
+    /// An opening has failed that may have written both superblocks: what the device has is taken
+    /// as this mount's, if it is the same volume.
+    pub fn after_failed_reopening(&mut self) -> Result<(), String> {
+        self.uncertain = true;
+        let mut now = Box::new([0; SUPERBLOCK_LEN]);
+        if self.device.read_at(&mut now[..], SUPERBLOCK_OFFSET).is_ok() {
+            if let Some(what) = geometry(&self.superblock, &now) {
+                return Err(other_writer(what));
+            }
+            self.superblock = now;
+        }
+        Ok(())
+    }
+
     /// Checks that the devices are as long as what lies on them.
-    fn check_sizes(&self) -> Result<(), String> {
+    pub fn check_sizes(&self) -> Result<(), String> {
         let volume = Superblock::decode(&self.superblock[..])
             .map_or(0, |sb| u64::from(sb.block_bytes()).saturating_mul(sb.blocks_count));
         let log = self.log.as_ref().filter(|log| log.is_external);
@@ -130,8 +163,8 @@ impl Watch {
         match std::iter::once(("the volume", &self.device, volume)).chain(log).find(cut) {
             None => Ok(()),
             Some((what, device, needed)) => Err(format!(
-                "the device below {what} was cut: it has {} of {needed} bytes; nothing more is \
-                 written here; give it its size back and run e2fsck",
+                "the device below {what} was cut to {} of {needed} bytes: nothing more is written \
+                 here; unmount it, give it its size back, run e2fsck and mount it again",
                 device.size_now()
             )),
         }
@@ -173,7 +206,7 @@ impl Watch {
 fn other_writer(what: &str) -> String {
     format!(
         "another program or system writes to this volume ({what}): nothing more is written here; \
-         unmount it everywhere and run e2fsck"
+         unmount it everywhere, run e2fsck and mount it again"
     )
 }
 
@@ -181,7 +214,7 @@ fn other_writer(what: &str) -> String {
 fn zeroed(what: &str) -> String {
     format!(
         "{what} is all zeros: the file or device below was cut, or overwritten; nothing more is \
-         written here; unmount and run e2fsck"
+         written here; unmount it, run e2fsck and mount it again"
     )
 }
 
@@ -191,6 +224,23 @@ fn word(b: &Bytes, at: usize) -> u32 {
 
 /// A change that no tool makes to the superblock of a mounted volume.
 fn foreign(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
+    let needs_recovery = |b: &Bytes| word(b, 0x60) & Incompat::NEEDS_RECOVERY.bits();
+    constant(known, theirs).or_else(|| {
+        (needs_recovery(known) != needs_recovery(theirs))
+            .then_some("its journal was recovered or closed")
+    })
+}
+
+/// A change of what has one value during a whole mount.
+fn constant(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
+    let same = |range: std::ops::Range<usize>| known[range.clone()] == theirs[range];
+    geometry(known, theirs).or_else(|| {
+        (!same(0x2C..0x30) || !same(0x275..0x276)).then_some("it was mounted a second time")
+    })
+}
+
+/// It is another volume.
+fn geometry(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
     let same = |range: std::ops::Range<usize>| known[range.clone()] == theirs[range];
     // Magic number, counts of inodes and blocks, sizes, sizes of inodes and descriptors, high half
     // of the blocks.
@@ -204,10 +254,5 @@ fn foreign(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
     if checksums && !if seeded { same(0x270..0x274) } else { same(0x68..0x78) } {
         return Some("its checksums have another seed");
     }
-    if !same(0x2C..0x30) || !same(0x275..0x276) {
-        return Some("it was mounted a second time");
-    }
-    let needs_recovery = |b: &Bytes| word(b, 0x60) & Incompat::NEEDS_RECOVERY.bits();
-    (needs_recovery(known) != needs_recovery(theirs))
-        .then_some("its journal was recovered or closed")
+    None
 }
