@@ -37,6 +37,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::args::UmountArgs;
+use crate::as_typed::as_typed;
 use crate::exit_report::{self, Connection};
 use crate::mount_table::{is_top, mount_entry};
 use crate::start_cleanup;
@@ -97,11 +98,14 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     let resolve = |dir: &PathBuf| dir.canonicalize().or_else(|_| std::path::absolute(dir));
     let dirs: Vec<_> =
         args.dirs.iter().map(resolve).collect::<std::io::Result<_>>().map_err(Failure::new)?;
+    let typed = args.dirs.iter();
     // This process keeps no mount in use.
     let _ = std::env::set_current_dir("/");
     let mut codes = Vec::new();
-    for dir in dirs {
-        let done = Unmount::find(&dir).and_then(|unmount| unmount.run(how, args));
+    for (dir, typed) in dirs.into_iter().zip(typed) {
+        let done = Unmount::find(&dir, typed).and_then(|unmount| unmount.run(how, args));
+        let done = done
+            .map_err(|failure| Failure { line: as_typed(&failure.line, &dir, typed), ..failure });
         codes.push(match done {
             Ok(()) => 0,
             Err(failure) if args.quiet && failure.code == GONE => Failure::FAILED,
@@ -163,6 +167,8 @@ fn write_back_for(dir: &Path, limit: Duration) {
 /// A mount that is to go.
 struct Unmount {
     mount: Mount,
+    /// Where it is, for messages: as it was typed, unless that is the image or the device.
+    shown: String,
 }
 
 /// The process that serves a mount, and the connection for its exit report.
@@ -174,14 +180,17 @@ struct Daemon {
 
 impl Unmount {
     /// What is mounted on a directory, or what this image or device is mounted as.
-    fn find(path: &Path) -> Result<Self> {
+    fn find(path: &Path, typed: &Path) -> Result<Self> {
         let table = MountTable::own().map_err(|error| Failure::about("/proc", error))?;
         let mount = match table.top(path) {
             Some(mount) => Some(mount),
             None => of_volume(&table, path)?,
         };
         match mount {
-            Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
+            Some(mount) if mount.is_fuse() => {
+                let shown = if mount.dir == path { typed } else { mount.dir.as_path() };
+                Ok(Self { mount: mount.clone(), shown: shown.display().to_string() })
+            }
             Some(mount) => Err(Failure::new(format_args!(
                 "{} is mounted as {}: use umount",
                 path.display(),
@@ -207,7 +216,7 @@ impl Unmount {
             self.say(args);
             return Ok(());
         }
-        let dir = self.dir().display();
+        let dir = &self.shown;
         match daemon {
             Ok(daemon) => {
                 if how == How::Force {
@@ -230,7 +239,7 @@ impl Unmount {
     fn say(&self, args: &UmountArgs) {
         if args.verbose {
             let source = Path::new(&self.mount.source);
-            warn(format_args!("{} ({}) is unmounted", self.dir().display(), source.display()));
+            warn(format_args!("{} ({}) is unmounted", self.shown, source.display()));
         }
     }
 
@@ -241,7 +250,7 @@ impl Unmount {
         }
         let seconds = if how == How::Force { FORCE_ANSWER_SECONDS } else { ANSWER_SECONDS };
         let limit = Deadline::after(Some(timeout.map_or(seconds, |t| seconds.min(t.max(1.0)))));
-        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().display());
+        let asks = || format!("waiting for an answer of the daemon of {}", self.shown);
         let asked = self
             .start_child(&["--tell-daemon"])
             .and_then(|child| Wait::new(&limit).for_child(child, asks));
@@ -251,7 +260,7 @@ impl Unmount {
             // FUSE does not let even root into the mount of an ordinary user.
             Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or(Errno::SRCH),
             Ok(None) => {
-                warn(format_args!("the daemon of {} does not answer", self.dir().display()));
+                warn(format_args!("the daemon of {} does not answer", self.shown));
                 self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
             }
         }
@@ -278,7 +287,7 @@ impl Unmount {
 
     /// Takes the mount off.
     fn detach(&self, how: How, deadline: &Deadline, daemon: Option<&OwnedFd>) -> Result<()> {
-        let dir = self.dir().display();
+        let dir = &self.shown;
         let mut wait = Wait::new(deadline);
         let flag = match how {
             How::Normal => &[][..],
@@ -355,7 +364,7 @@ impl Unmount {
 
     /// Why umount(2) has not returned.
     fn detach_waits(&self) -> String {
-        let dir = self.dir().display();
+        let dir = &self.shown;
         format!("waiting for {dir}: its daemon still writes, or does not answer (-f ends that)")
     }
 
@@ -382,7 +391,7 @@ impl Unmount {
     /// Waits for the end of the daemon, and reads how it ended.
     fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
         let Daemon { pid, process, report } = daemon;
-        let dir = self.dir().display();
+        let dir = &self.shown;
         let device = self.mount.device;
         let reason = || match extol_proc::holder_of(device) {
             Some(holder) => format!("the volume {holder}"),
