@@ -28,6 +28,12 @@ rm -rf "$tree"
 mkdir -p "$tree"
 EXTOL=$built DESTDIR=$tree PREFIX=/usr SBINDIR=/usr/sbin ZSHDIR=/usr/share/zsh/vendor-completions \
     scripts/install.sh install
+# The pages as they lie in the repository, so that their links lead somewhere. (Programs among them
+# have another mode: crates/cli/Cargo.toml names them.)
+doc=$tree/usr/share/doc/extol
+mkdir -p "$doc"
+cp -r README.md CHANGELOG.md CONTRIBUTING.md docs "$doc"
+rm "$doc"/docs/examples/*.sh
 # Debian's form of a changelog: the version, and where to read on.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 maintainer=$(sed -n 's/^maintainer = "\(.*\)"/\1/p' crates/cli/Cargo.toml)

@@ -41,6 +41,20 @@ pages() {
     [ "$(commands | wc -l)" -ge 20 ] || fail "extol help lists $(commands | wc -l) commands"
 }
 
+# Each relative link of an installed page leads to an installed file.
+links() {
+    echo "  links of the pages"
+    local doc=/usr/share/doc/extol page target count=0
+    while read -r page; do
+        while read -r target; do
+            case $target in http:* | https:* | mailto:* | \#*) continue ;; esac
+            [ -e "${page%/*}/${target%%#*}" ] || fail "$page links to $target, which is not there"
+            count=$((count + 1))
+        done < <(grep -oE '\]\([^) ]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//')
+    done < <(find "$doc" -name '*.md')
+    [ "$count" -ge 50 ] || fail "the pages in $doc have $count links"
+}
+
 completions() {
     echo "  completions"
     # As an interactive shell does it: the loader finds the file by the command's name.
@@ -168,6 +182,7 @@ case $1 in
         names >/run/names
         dpkg -i "$2" >/dev/null
         pages
+        links
         completions
         by_hand
         from_fstab

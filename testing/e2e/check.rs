@@ -2,8 +2,8 @@
 //! changed. (That the results are right is shown in `crates/check/tests`, against e2fsck.)
 
 use extol_testkit::{
-    CrashLoad, ExtolMount, Finished, Image, KernelMount, Need, Scratch, Shutdown, e2fsck, extol,
-    extol_path, require, run, run_ok, shutdown, tool,
+    CrashLoad, ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown,
+    e2fsck, extol, extol_path, require, run, run_ok, shutdown, tool,
 };
 use std::time::Duration;
 
@@ -116,6 +116,78 @@ fn volumes_that_need_recovery() {
     assert!(json["replayed"]["transactions"].as_u64().is_some_and(|n| n > 0), "{}", done.output);
     let as_is = check(&image, &["--as-is"]);
     assert_eq!(as_is.code == Some(0), e2fsck(&image).code == 0, "{}", as_is.output);
+}
+
+/// What e2fsck leaves in reserved inodes of a table that was overwritten: nothing reads it, and the
+/// exit code is e2fsck's.
+#[test]
+fn what_e2fsck_leaves_is_no_damage() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, _) = volume(&scratch);
+    for ino in [5, 6, 7, 9, 10] {
+        debugfs(&image, &format!("sif <{ino}> file_acl 4294967000"));
+    }
+    assert_eq!(e2fsck(&image).code, 0);
+    let done = check(&image, &[]);
+    code(&done, 0);
+    assert!(done.output.contains("clean: 0 errors, 5 notes"), "{}", done.output);
+    assert!(done.output.contains("note: xattr_block: inode 7: "), "{}", done.output);
+
+    // The same field of an inode with a name is damage for both.
+    debugfs(&image, "sif /dir/file file_acl 4294967000");
+    assert_ne!(e2fsck(&image).code, 0);
+    code(&check(&image, &[]), 4);
+}
+
+/// An error that e2fsck passes over is told, and the exit code is e2fsck's: a root of an extent
+/// tree that claims a depth and has no entries.
+#[test]
+fn what_e2fsck_passes_over_is_told() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, _) = volume(&scratch);
+    // Magic, no entries, room for four, depth 1.
+    debugfs(&image, "write /dev/null empty");
+    debugfs(&image, "sif empty block[0] 0x0000f30a");
+    debugfs(&image, "sif empty block[1] 0x00010004");
+    let done = check(&image, &[]);
+    assert_eq!(e2fsck(&image).code, 0);
+    code(&done, 0);
+    assert!(done.output.contains("DAMAGED, though e2fsck accepts it: 1 "), "{}", done.output);
+}
+
+/// A volume whose journal lies elsewhere names the option for it.
+#[test]
+fn an_external_journal_is_asked_for() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let log = Image::mke2fs(scratch.path(), "log.img", 16 << 20, &["-O", "journal_dev"]);
+    let device = LoopDevice::attach(&log.path);
+    let journal = format!("device={}", device.path().display());
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-J", &journal]);
+    drop(device);
+    debugfs(&image, "feature needs_recovery");
+    let done = check(&image, &[]);
+    code(&done, 8);
+    assert!(done.output.contains("--journal FILE"), "{}", done.output);
+    let option = format!("journal_path={}", log.path.display());
+    let info = |args: &[&str]| {
+        run(extol().arg("info").args(args).arg(&image.path), Duration::from_secs(30))
+    };
+    assert!(info(&[]).output.contains("journal_path="), "{}", info(&[]).output);
+    let with = info(&["-o", &option]);
+    code(&with, 0);
+    assert!(!with.output.contains("journal_path="), "{}", with.output);
+    let other = info(&["-o", "journal_path=/dev/null"]);
+    code(&other, 32);
+    code(&info(&["-h", "-o", &option]), 1);
 }
 
 #[test]

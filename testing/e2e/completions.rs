@@ -1,5 +1,5 @@
 //! What each shell completes, asked of the shell itself: names of commands, also behind `help`,
-//! long options, and files.
+//! long options, values of options, and files.
 
 use extol_testkit::{Need, Scratch, extol_path, require, run, run_extol, tool};
 use std::path::Path;
@@ -8,12 +8,17 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What is typed, and what has to be among the answers.
-const TYPED: [(&str, &str); 5] = [
+const TYPED: [(&str, &str); 10] = [
     ("extol mkd", "mkdir"),
     ("extol umount --ti", "--timeout"),
     ("extol help umo", "umount"),
     ("extol info vol", "volume.img"),
     ("extol completions zs", "zsh"),
+    ("extol mount -o noat", "noatime"),
+    ("extol mkfs -O inl", "inline_data"),
+    ("extol mkfs -t ext", "ext3"),
+    ("extol mount vol", "volume.img"),
+    ("extol mount -r volume.img m", "mnt"),
 ];
 
 /// A directory with the shell's completions, the command and a file to find.
@@ -23,6 +28,7 @@ fn rig(shell: &str, name: &str) -> Scratch {
     assert!(done.success(), "{}", done.output);
     std::fs::write(scratch.join(name), done.output).expect("completions");
     std::fs::write(scratch.join("volume.img"), "").expect("a file");
+    std::fs::create_dir(scratch.join("mnt")).expect("a directory");
     scratch
 }
 
@@ -56,6 +62,28 @@ fn bash_completes() {
              echo \"${{COMPREPLY[@]}}\""
         )
     });
+}
+
+/// Where an argument is to come, Bash itself offers files, and no option is put there; a label is
+/// no file.
+#[test]
+fn bash_offers_no_options_for_arguments() {
+    if !require(&[Need::Tool("bash")]) {
+        return;
+    }
+    let scratch = rig("bash", "extol.bash");
+    for (words, number, before) in [
+        ("extol mount ''", 2, "mount"),
+        ("extol mkfs -L ''", 3, "-L"),
+        ("extol cat vol ''", 3, "vol"),
+    ] {
+        let program = format!(
+            "source ./extol.bash; COMP_WORDS=({words}); COMP_CWORD={number}
+             _extol extol '' {before} 2>/dev/null; echo \"<${{COMPREPLY[*]}}>\""
+        );
+        let done = run(tool("bash").args(["-c", &program]).current_dir(scratch.path()), LIMIT);
+        assert_eq!(done.output.trim(), "<>", "{words}");
+    }
 }
 
 #[test]

@@ -43,8 +43,8 @@ pub(crate) fn find_log(vol: &Vol, external: Option<&SharedDevice>) -> Result<Log
         });
     }
     let Some(device) = external else {
-        let what =
-            "the volume needs recovery and its journal is on another device, which was not given";
+        let what = "the volume needs recovery and its journal is on another device: name it with \
+                    --journal FILE";
         return Err(CheckError::Unsupported(what.into()));
     };
     let mut bytes = [0; 1024];

@@ -43,7 +43,9 @@
 //!
 //! Notes are no errors. e2fsck -fn mentions most of them and exits with 0, too: totals of the
 //! superblock that lag behind the groups, odd fields of the superblock, state flags, bad backup
-//! superblocks, a journal with contents on a volume that does not need recovery.
+//! superblocks, a journal with contents on a volume that does not need recovery. So is an
+//! impossible attribute block of an inode without a name (a reserved inode, the journal): where an
+//! inode table was overwritten, e2fsck leaves that field as it is, and nothing reads it.
 //!
 //! These errors, marked [`beyond_e2fsck`](Finding::beyond_e2fsck), do not make `e2fsck -fn` fail:
 //!
@@ -54,8 +56,6 @@
 //!   block; the second file cannot be reached.
 //! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without
 //!   entries. Linux refuses the file.
-//! - `xattr_block`: the attribute block of an inode without a name (journal, quota, orphan file) is
-//!   impossible.
 //! - `inline_data`: the attribute's name has a zero byte behind it, so Linux does not find it.
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
 //!   mount.

@@ -253,7 +253,11 @@ impl fmt::Display for Report {
         write!(
             f,
             "{}: {} error{}, {} note{}; {} of {} inodes and {} of {} blocks in use",
-            if self.clean { "clean" } else { "DAMAGED" },
+            match (self.clean, self.errors_of_e2fsck) {
+                (true, _) => "clean",
+                (false, 0) => "DAMAGED, though e2fsck accepts it",
+                (false, _) => "DAMAGED",
+            },
             self.errors,
             plural(self.errors),
             self.notes,

@@ -23,9 +23,17 @@ pub use json::{FORMAT_VERSION, json_line, json_text};
 #[macro_export]
 macro_rules! exit_status {
     () => {
-        "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks \
-         something, 4 internal error,\n  32 failed (the reason is one line on standard error), 130 \
-         interrupted (Ctrl-C),\n  143 ended by SIGTERM"
+        "EXIT STATUS:\n  \
+         0    success\n  \
+         1    wrong arguments, or not allowed\n  \
+         2    the machine lacks something\n  \
+         4    internal error\n  \
+         32   failed; the reason is one line on standard error\n  \
+         64   of several mounts some were unmounted (umount)\n  \
+         129  ended by SIGHUP\n  \
+         130  interrupted (Ctrl-C, SIGINT)\n  \
+         131  ended by SIGQUIT\n  \
+         143  ended by SIGTERM"
     };
 }
 
@@ -137,7 +145,8 @@ fn mistake(error: &clap::Error) -> String {
     let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.trim_start_matches("error: ").to_owned();
     let suggestion =
-        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue]
+        // (A value stands in a list of all values, of which the nearest may be far.)
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg]
             .into_iter()
             .find_map(|kind| match error.get(kind)? {
                 ContextValue::String(text) => Some(text.clone()),

@@ -21,8 +21,9 @@
 //!     ├── inspect/        info, log, replay    calendar.rs  dates, also for ls
 //!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
+//!     ├── as_typed.rs     paths in messages as they were typed
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
-//!     ├── manual.rs       manual pages, completions of shells
+//!     ├── manual/         manual pages, completions of shells
 //!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
@@ -30,6 +31,7 @@
 //! `extol_cli_common`.
 
 mod args;
+mod as_typed;
 mod calendar;
 mod check;
 mod daemon;
@@ -78,6 +80,9 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[OsString]) -> Result<()> {
+    if let Some(usage) = mount_helper::usage(words) {
+        return extol_cli_common::print(usage);
+    }
     if mount_helper::unmounts(words) {
         return umount::run(&mount_helper::parse_unmount(words)?);
     }

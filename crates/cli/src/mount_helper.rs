@@ -47,6 +47,42 @@ pub fn unmounts(words: &[OsString]) -> bool {
     UNMOUNT_NAMES.iter().any(|helper| program(words) == *helper)
 }
 
+/// The usage of a mount helper.
+const MOUNT_USAGE: &str = "\
+usage: mount.extol SOURCE DIR [-sfnvrw] [-t TYPE] [-o OPTIONS]
+
+What mount(8) calls for lines of type extol and fuse.extol.
+
+  -s  let unknown options pass       -f  do everything but mount
+  -n  no effect                      -v  print each step
+  -r  the same as -o ro              -w  read-write, or not at all
+  -t  no effect                      -o  options, as for extol mount
+
+See mount.extol(8), and extol-mount(1) for the options of -o.
+";
+
+/// The usage of an unmount helper.
+const UNMOUNT_USAGE: &str = "\
+usage: umount.extol DIR [-flnrv] [-t TYPE]
+
+What umount(8) calls for mounts of type fuse.extol.
+
+  -f  end the mount though it is in use    -l  detach it now
+  -v  say what was unmounted               -n, -r, -t  no effect
+
+See extol-umount(1).
+";
+
+/// The usage of a helper that is asked for help.
+pub fn usage(words: &[OsString]) -> Option<&'static str> {
+    let asks = words.iter().skip(1).any(|word| word == "--help" || word == "-h");
+    match (asks, unmounts(words), is_named_helper(words)) {
+        (true, true, _) => Some(UNMOUNT_USAGE),
+        (true, false, true) => Some(MOUNT_USAGE),
+        _ => None,
+    }
+}
+
 /// Parses the command line of an unmount helper.
 pub fn parse_unmount(words: &[OsString]) -> Result<UmountArgs> {
     let mut args = UmountArgs::default();
@@ -191,6 +227,22 @@ mod tests {
         assert!(!applies(&words("extol mount /dev/sdb1 /mnt")));
         assert!(!applies(&words("extol --help")));
         assert!(!applies(&words("extol ls /img")));
+    }
+
+    #[test]
+    fn helpers_have_help() {
+        let start = |line: &str| usage(&words(line)).map(|text| text.lines().next().unwrap_or(""));
+        for line in ["/sbin/mount.extol --help", "mount.fuse.extol -h", "mount.extol a b -h"] {
+            assert!(
+                start(line).is_some_and(|text| text.starts_with("usage: mount.extol")),
+                "{line}"
+            );
+        }
+        let umount = start("/sbin/umount.extol --help").expect("a usage");
+        assert!(umount.starts_with("usage: umount.extol"), "{umount}");
+        for line in ["mount.extol a b", "extol --help", "extol /a /b -h"] {
+            assert_eq!(start(line), None, "{line}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use extol_fuse::{MountConfig, MountFlags, control};
 use extol_proc::{Mount, Process, Shown as _};
 
 use crate::args::RemountArgs;
+use crate::as_typed::as_typed;
 use crate::mount_table::{is_top, mount_entry};
 use crate::mounted::{MountedVolume, owner_alone};
 use crate::volume::VolumeOptions;
@@ -93,6 +94,11 @@ struct Changes {
 /// Changes the options of the mount on `dir`.
 pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     let mounted = MountedVolume::of(dir, "remount -o ...")?;
+    remount_found(&mounted, dir, lists, how)
+        .map_err(|failure| Failure { line: as_typed(&failure.line, &mounted.root, dir), ..failure })
+}
+
+fn remount_found(mounted: &MountedVolume, dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
     let entry = mount_entry(&mounted.root)
         .filter(Mount::is_fuse)
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.shown())))?;
@@ -112,14 +118,14 @@ pub fn remount(dir: &Path, lists: &[OsString], how: &How) -> Result<()> {
         })?;
     }
     let to_read_only = changes.to_read_only();
-    change(&mounted, &entry, &before, &changes).map_err(|failure| match to_read_only {
+    change(mounted, &entry, &before, &changes).map_err(|failure| match to_read_only {
         // It is read-only; but not because everything was written.
         true => mounted.stopped().unwrap_or(failure),
         false => failure,
     })?;
     if how.verbose {
-        let dir = mounted.root.shown();
-        warn(format_args!("{dir} has the options {}", mounted.stats()?.mount_options));
+        let options = mounted.stats()?.mount_options;
+        warn(format_args!("{} has the options {options}", dir.shown()));
     }
     Ok(())
 }

@@ -181,9 +181,14 @@ pub fn close(volume: &Volume) -> std::result::Result<(), String> {
     volume.unmount().map_err(|error| error.to_string())
 }
 
-/// What a volume is, by its superblock or the one at `place` KiB.
-pub fn info(source: &Path, place: Option<u64>) -> Result<Info> {
-    extol::info_at(&open_shared(source)?, place).map_err(|error| about(source, error))
+/// What a volume is, by the superblock and the external journal that the options name.
+pub fn info(source: &Path, options: &VolumeOptions) -> Result<Info> {
+    let mut options = options.clone();
+    // As the volume: even if it is mounted.
+    if let Some(path) = options.journal.path.take() {
+        options.journal.device = Some(open_shared(&path)?);
+    }
+    extol::info_with(&open_shared(source)?, &options).map_err(|error| about(source, error))
 }
 
 /// The superblocks of a volume; with `groups` also the descriptors of its groups.

@@ -82,26 +82,30 @@ pub struct Info {
 /// # Errors
 /// If it is not an ext4 volume.
 pub fn info(device: &SharedDevice) -> OpenResult<Info> {
-    info_at(device, None)
+    info_with(device, &MountOptions::default())
 }
 
-/// As [`info`], of the superblock at `place` KiB.
+/// As [`info`], of the superblock and with the external journal that the options name. The other
+/// options change nothing.
 ///
 /// # Errors
-/// As [`info`].
-pub fn info_at(device: &SharedDevice, place: Option<u64>) -> OpenResult<Info> {
-    let sb = read_superblock(&**device, place)?;
+/// As [`info`], and if the external journal cannot be opened or is not this volume's.
+pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<Info> {
+    let sb = read_superblock(&**device, options.access.superblock)?;
     let geo = geometry(&**device, &sb)?;
     let mut list = sb.feature_compat.names();
     list.extend(sb.feature_incompat.names());
     list.extend(sb.feature_ro_compat.names());
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
-    let log = (has_journal && sb.journal_inum != 0)
-        .then(|| {
-            let found = find_journal::find(device, &sb, &geo, &MountOptions::default()).ok()?;
-            recovery::read_superblock(&*found.device, &found.map).ok()
-        })
-        .flatten();
+    // What is shown is read, and nothing is written.
+    let reading = options.clone().read_only();
+    let names_journal = options.journal.path.is_some() || options.journal.device.is_some();
+    let log = match has_journal {
+        true if sb.journal_inum != 0 => find_journal::find(device, &sb, &geo, &reading).ok(),
+        true if names_journal => Some(find_journal::find(device, &sb, &geo, &reading)?),
+        _ => None,
+    };
+    let log = log.and_then(|log| recovery::read_superblock(&*log.device, &log.map).ok());
     let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
     let data = MountOptions::default().effective(&sb).journal.data_mode.unwrap_or_default();
     let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
@@ -135,13 +139,21 @@ pub fn info_at(device: &SharedDevice, place: Option<u64>) -> OpenResult<Info> {
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
-        refused: dry_run::refusal(device, &MountOptions::default()),
+        refused: dry_run::refusal(device, &with_journal_of(options)),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
         mounted: sb.mtime,
         written: sb.wtime,
         checked: sb.lastcheck,
     })
+}
+
+/// The options of a plain mount, with the external journal of these.
+fn with_journal_of(options: &MountOptions) -> MountOptions {
+    let mut plain = MountOptions::default();
+    plain.journal.path.clone_from(&options.journal.path);
+    plain.journal.device.clone_from(&options.journal.device);
+    plain
 }
 
 /// What stands in the superblocks of a volume and its journal.

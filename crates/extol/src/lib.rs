@@ -78,7 +78,7 @@ pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
 pub use fast_commit::Reason as FullCommitReason;
 pub use info::{
-    Header, Info, group_descriptors, header, info, info_at, inspect_journal, recovered, replay,
+    Header, Info, group_descriptors, header, info, info_with, inspect_journal, recovered, replay,
 };
 pub use mount::Replayed;
 pub use options::MountOptions;

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use extol_proc::MountTable;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -316,10 +317,22 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
                 true => why.replace("option allow_other", "option allow_root"),
                 false => why,
             };
+            let why = what_is_mounted(dir).unwrap_or(why);
             Err(MountError::Permission { dir: dir.to_path_buf(), why })
         }
         Err(error) => Err(MountError::Io(error)),
     }
+}
+
+/// Why the helper cannot mount on a mount that FUSE keeps for its own user: the helper is root's,
+/// and is not let in.
+fn what_is_mounted(dir: &Path) -> Option<String> {
+    let table = MountTable::own().ok()?;
+    let mount = table.top(dir).filter(|mount| mount.is_fuse())?;
+    (!mount.has_option("allow_other")).then(|| {
+        let (source, dir) = (Path::new(&mount.source).shown(), dir.shown());
+        format!("{source} is mounted there: unmount it first (extol umount {dir})")
+    })
 }
 
 /// A value in a list of the helper, which splits at commas.

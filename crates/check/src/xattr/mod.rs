@@ -196,10 +196,14 @@ impl Attributes<'_> {
             None
         };
         if let Some(what) = what {
-            let finding = Finding::error(Kind::XattrBlock, what).inode(self.raw.ino);
-            // e2fsck reports such inodes where it meets their names.
+            // Linux never reads the attributes of an inode without a name, and e2fsck leaves such
+            // a field as it is: it looks at it where it meets the inode's name.
             let nameless = self.raw.ino != 2 && self.raw.ino < self.vol.geo.first_ino.0 || hidden;
-            out.push(if nameless { finding.beyond() } else { finding });
+            let finding = match nameless {
+                true => Finding::note(Kind::XattrBlock, what),
+                false => Finding::error(Kind::XattrBlock, what),
+            };
+            out.push(finding.inode(self.raw.ino));
             return Ok(0);
         }
         if let Some(block) = shared.blocks.get_mut(&nr) {

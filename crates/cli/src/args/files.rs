@@ -9,11 +9,14 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use extol_cli_common::manual;
 
+use super::offer;
+
 /// A volume that is not mounted.
 #[derive(Args, Debug)]
 pub struct VolumeArgs {
     /// Mount options for opening the volume.
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    #[arg(short = 'o', value_name = "OPTIONS",
+        value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
     /// Disk image or block device, not mounted.
     pub source: PathBuf,

@@ -9,6 +9,7 @@ use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 
 use super::descriptor;
+use super::offer;
 use super::refused::{Refusal, refused};
 
 /// Show what a volume is: size, features, state.
@@ -35,8 +36,10 @@ pub struct InfoArgs {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
-    /// Which superblock to read: superblock=BLOCK and blocksize=BYTES, or sb=KIB.
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    /// Which superblock to read: superblock=BLOCK and blocksize=BYTES, or sb=KIB; and where an
+    /// external journal is: journal_path=FILE.
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::INFO),
+        hide_possible_values = true)]
     pub options: Vec<String>,
     #[command(flatten)]
     pub refused: InfoRefused,
@@ -83,7 +86,8 @@ pub struct InspectArgs {
     #[arg(long)]
     pub json: bool,
     /// Options for opening the volume (journal_path=, sb=).
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
+        hide_possible_values = true)]
     pub options: Vec<String>,
     /// Disk image or block device.
     pub source: PathBuf,
@@ -122,16 +126,23 @@ pub struct ReplayArgs {
         extol check --json /dev/sdb1 | jq '.findings[].what'\n  \
         extol check -p /dev/sdb1 && extol mount /dev/sdb1 /mnt\n\n\
         EXIT STATUS:\n  \
-        (the codes of e2fsck(8))\n  \
-        0   no damage (with -p, the journal may have been replayed)\n  \
-        4   the volume is damaged\n  \
-        8   the check could not be made: the device cannot be read, holds no ext2, ext3 or\n      \
-        ext4 file system, is mounted read-write, or uses unknown features\n  \
-        16  wrong arguments",
+        0    no damage (with -p, the journal may have been replayed)\n  \
+        4    the volume is damaged\n  \
+        8    the check could not be made: the device cannot be read, holds no\n       \
+        ext2, ext3 or ext4 file system, is mounted read-write, or uses\n       \
+        unknown features\n  \
+        16   wrong arguments\n  \
+        129  ended by SIGHUP\n  \
+        130  interrupted (Ctrl-C, SIGINT)\n  \
+        131  ended by SIGQUIT\n  \
+        143  ended by SIGTERM\n\
+        (0 to 16 are the codes of fsck(8).)",
     long_about = "Check a volume for damage, without changing it.\n\n\
         Inodes, block maps, attributes, directories, link counts, bitmaps, counts, checksums and \
         the journal are compared with each other; what is wrong is printed, one line each, with \
-        inode, block and path. The result is that of `e2fsck -fn`.\n\n\
+        inode, block and path. The exit code is 0 where that of `e2fsck -fn` is: errors that \
+        e2fsck passes over (a name that is twice in a directory, say) are printed, and do not \
+        change it.\n\n\
         A volume that was not unmounted is checked as it will be after recovery: its journal is \
         replayed in memory, or with -p on the volume. Repairs are for e2fsck: -y is refused.\n\n\
         The options are those of e2fsck where Extol has the same; -b, -B, -c, -k, -l, -L, -D and \

@@ -29,8 +29,8 @@ pub struct SyncArgs {
 #[command(
     after_long_help = manual!(
         "extol checkpoint /mnt",
-        "extol checkpoint --zeroout /mnt       (erases old names and contents from the log)",
-        "extol checkpoint --discard --dry-run /mnt && echo the device can discard",
+        "extol checkpoint --zeroout /mnt     # erases old names from the log",
+        "extol checkpoint --discard --dry-run /mnt    # can the device discard?",
     ),
     long_about = "Write all metadata to its place and empty the journal's log.\n\n\
         Makes everything durable as `extol sync` does, writes all that is in the log to its \
@@ -57,8 +57,8 @@ pub struct CheckpointArgs {
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol freeze /mnt && cp --sparse=always disk.img copy.img; extol thaw /mnt",
-        "extol freeze /mnt && lvcreate -s -n snap -L 1G /dev/vg/data; extol thaw /mnt",
+        "extol freeze /mnt && cp disk.img copy.img; extol thaw /mnt",
+        "extol freeze /mnt && lvcreate -s -L 1G /dev/vg/data; extol thaw /mnt",
     ),
     long_about = "Stop all changes to a mounted volume until `extol thaw`.\n\n\
         Everything is written, the log is emptied and the volume marked clean; from then on \

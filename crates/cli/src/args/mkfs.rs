@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueHint};
 use extol_cli_common::manual;
 use extol_vfs::{NumberError, number};
 
 use super::count;
+use super::offer;
 use super::refused::{Refusal, refused};
 use crate::volume::Size;
 
@@ -17,7 +18,7 @@ use crate::volume::Size;
 #[command(
     after_long_help = manual!(
         "extol mkfs disk.img 1G",
-        "extol mkfs -b 1024 -O ^64bit,inline_data -J size=16 -L data disk.img 200M",
+        "extol mkfs -b 1024 -O ^64bit,inline_data -J size=16 disk.img 200M",
         "extol mkfs -t ext3 -E stride=16 /dev/sdb1",
         "extol mkfs -d rootfs -E root_perms=0755 root.img 2G",
         "extol mkfs -O journal_dev log.img 64M",
@@ -40,7 +41,8 @@ use crate::volume::Size;
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].
-    #[arg(short = 't', value_name = "TYPE")]
+    #[arg(short = 't', value_name = "TYPE",
+        value_parser = offer::text(offer::MKFS_TYPES), hide_possible_values = true)]
     pub kind: Option<String>,
     /// What it will be used for, one or a list: floppy, small, default, big, huge, news,
     /// largefile, largefile4, or a type. It decides about the number of inodes and the size of
@@ -75,7 +77,8 @@ pub struct MkfsArgs {
         allow_negative_numbers = true)]
     pub reserved: Option<f64>,
     /// Features to add, or to leave out with a ^ before the name.
-    #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
+    #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append,
+        value_parser = offer::text(offer::FEATURES), hide_possible_values = true)]
     pub features: Vec<String>,
     /// Extended options: stride=, stripe_width=, resize=, lazy_itable_init=, lazy_journal_init=,
     /// root_owner=UID:GID, root_perms=MODE, hash_seed=UUID, nodiscard, packed_meta_blocks,
@@ -90,16 +93,17 @@ pub struct MkfsArgs {
     #[arg(short = 'j')]
     pub with_journal: bool,
     /// Label, 16 bytes at most; a longer one is cut with a warning.
-    #[arg(short = 'L', value_name = "LABEL")]
+    #[arg(short = 'L', value_name = "LABEL", value_hint = ValueHint::Other)]
     pub label: Option<OsString>,
     /// Directory where it was last mounted, 64 bytes at most.
     #[arg(short = 'M', value_name = "DIR")]
     pub last_mounted: Option<OsString>,
     /// UUID, or random, time (made of the time of day), clear (all zero).
-    #[arg(short = 'U', value_name = "UUID")]
+    #[arg(short = 'U', value_name = "UUID", value_hint = ValueHint::Other)]
     pub uuid: Option<String>,
     /// Behaviour on errors: continue, remount-ro or panic.
-    #[arg(short = 'e', value_name = "BEHAVIOUR")]
+    #[arg(short = 'e', value_name = "BEHAVIOUR",
+        value_parser = offer::text(offer::ERRORS), hide_possible_values = true)]
     pub errors: Option<String>,
     /// Revision, 0 or 1.
     #[arg(short = 'r', value_name = "REVISION", value_parser = revision,

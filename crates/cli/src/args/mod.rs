@@ -7,6 +7,7 @@ mod maintenance;
 mod mkfs;
 mod mount;
 mod mounted;
+mod offer;
 mod refused;
 mod setup;
 
@@ -100,7 +101,8 @@ fn without_hidden(command: clap::Command) -> clap::Command {
 /// Parses the command line. Help and version are printed here.
 pub fn parse(words: &[OsString]) -> Result<Command> {
     let command = groups::list_in_help(Cli::command());
-    extol_cli_common::parse_with::<Cli>(command, words).map(|cli| cli.command).map_err(|failure| {
+    let words = spelled_out(words);
+    extol_cli_common::parse_with::<Cli>(command, &words).map(|cli| cli.command).map_err(|failure| {
         // check has the exit codes of fsck(8).
         let is_check = words.get(1).is_some_and(|word| word == "check");
         match failure.code {
@@ -108,6 +110,18 @@ pub fn parse(words: &[OsString]) -> Result<Command> {
             _ => failure,
         }
     })
+}
+
+/// The words in the form that clap takes: it has no options behind `help`, and takes the directory
+/// of `stat --watch DIR` for the value of the option.
+fn spelled_out(words: &[OsString]) -> Vec<OsString> {
+    let mut words = words.to_vec();
+    match words.get(1).map(|word| word.as_encoded_bytes()) {
+        Some(b"help") => words.retain(|word| word != "--help" && word != "-h"),
+        Some(b"stat") => mounted::separate_watch(&mut words),
+        _ => {}
+    }
+    words
 }
 
 /// Counts from 1 to the most that 32 bits hold.
@@ -180,6 +194,15 @@ mod tests {
             let first = long.lines().next().expect(name).to_owned();
             assert!(command.render_long_help().to_string().contains(&first), "{name}");
         }
+    }
+
+    #[test]
+    fn help_takes_the_options_of_help() {
+        for line in ["extol help --help", "extol help -h", "extol help mount -h"] {
+            let failure = parse(&words(line)).unwrap_err();
+            assert_eq!((failure.code, failure.line.as_str()), (0, ""), "{line}");
+        }
+        assert_eq!(parse(&words("extol help mont -h")).unwrap_err().code, Failure::USAGE);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueHint};
 use extol_cli_common::manual;
 use extol_vfs::{NumberError, number};
 
+use super::offer;
 use super::refused::{Refusal, refused};
 
 /// What `-o` takes, for the manual. (A test asks the parser for each.)
@@ -103,9 +104,10 @@ well, so that scripts need no change; most have no effect.
         "extol mount disk.img /mnt",
         "extol mount -o ro,noload /dev/sdb1 /mnt",
         "extol mount -f -v -o commit=30,errors=remount-ro disk.img /mnt",
-        "extol mount --metrics 127.0.0.1:9184 disk.img /mnt && curl http://127.0.0.1:9184/metrics",
+        "extol mount --metrics 127.0.0.1:9184 disk.img /mnt",
+        "curl http://127.0.0.1:9184/metrics",
         "mount -t fuse.extol /dev/sdb1 /mnt",
-        "/dev/sdb1  /mnt  fuse.extol  defaults,noatime  0  2        (in /etc/fstab)",
+        "/dev/sdb1 /mnt fuse.extol defaults,noatime 0 2      (in /etc/fstab)",
     )),
     long_about = "Mount a volume on a directory.\n\n\
         SOURCE is a disk image or a block device with an ext2, ext3 or ext4 file system. The \
@@ -121,7 +123,8 @@ well, so that scripts need no change; most have no effect.
 pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's
     /// own. The list is below.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = offer::bytes(offer::MOUNT), hide_possible_values = true)]
     pub options: Vec<OsString>,
     /// Stay in the foreground.
     #[arg(short = 'f', long)]
@@ -139,7 +142,7 @@ pub struct MountArgs {
     /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or
     /// :PORT for this machine alone; port 0 is any free one, which is printed). The same as -o
     /// metrics=ADDR.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Other)]
     pub metrics: Option<String>,
     /// One thread serves requests, of /dev/fuse; the same as -o max_threads=1,noio_uring.
     #[arg(short = 's', long)]
@@ -148,13 +151,14 @@ pub struct MountArgs {
     #[arg(short = 'd', long)]
     pub debug: bool,
     /// Type of the volume: ext2, ext3, ext4, extol or auto. It is found out anyway.
-    #[arg(short = 't', long = "types", value_name = "TYPE")]
+    #[arg(short = 't', long = "types", value_name = "TYPE",
+        value_parser = offer::text(offer::TYPES), hide_possible_values = true)]
     pub kind: Option<String>,
     /// Mount the volume with this label; the same as LABEL= in place of SOURCE.
-    #[arg(short = 'L', long, value_name = "LABEL", conflicts_with = "uuid")]
+    #[arg(short = 'L', long, value_name = "LABEL", conflicts_with = "uuid", value_hint = ValueHint::Other)]
     pub label: Option<OsString>,
     /// Mount the volume with this UUID; the same as UUID= in place of SOURCE.
-    #[arg(short = 'U', long, value_name = "UUID")]
+    #[arg(short = 'U', long, value_name = "UUID", value_hint = ValueHint::Other)]
     pub uuid: Option<OsString>,
     /// Serve the mount that another process has made of this descriptor of /dev/fuse, with
     /// mount(2), wherever that is. This daemon will not unmount it.
@@ -173,6 +177,9 @@ pub struct MountArgs {
     /// The source as it was typed, for messages.
     #[arg(long, hide = true, value_name = "NAME")]
     pub named: Option<String>,
+    /// The directory as it was typed, for messages.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub named_dir: Option<OsString>,
     #[command(flatten)]
     pub refused: MountRefused,
     /// Disk image, block device, or LABEL=, UUID=, PARTLABEL=, PARTUUID= of one.

@@ -7,17 +7,18 @@ use clap::{ArgAction, Args};
 use extol_cli_common::{Failure, Result, manual};
 use extol_vfs::{NumberError, number};
 
+use super::offer;
+
 /// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "extol stat [OPTIONS] <DIR>",
     after_long_help = manual!(
         "extol stat /mnt",
         "extol stat --all /mnt",
         "extol stat --watch /mnt",
         "extol stat --json /mnt | jq .journal.fast_commit",
         "extol stat --json /mnt | jq .journal.transactions",
-        "extol stat --json --watch 5 /mnt | jq -c '[.journal.log_free, .journal.space_waits]'",
+        "extol stat --json --watch 5 /mnt | jq -c .journal.log_free",
     ),
     long_about = "Show the state and the counters of a mounted volume. DIR is a directory on \
         it.\n\n\
@@ -43,28 +44,35 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         allow_negative_numbers = true)]
     watch: Option<String>,
-    /// A directory on the mount. Always given, though `--watch DIR` takes it as the value of
-    /// `--watch`; so the manual must not call it optional.
-    #[arg(required_unless_present = "watch", hide = true)]
-    dir: Option<PathBuf>,
+    /// A directory on the mount.
+    dir: PathBuf,
 }
 
 impl StatArgs {
     /// The directory, and the interval in seconds (`None`: once).
     pub fn places(&self) -> Result<(PathBuf, Option<f64>)> {
-        // `--watch DIR` is as good as `--watch 2 DIR`.
-        let (dir, text) = match (&self.dir, &self.watch) {
-            (Some(dir), None) => return Ok((dir.clone(), None)),
-            (Some(dir), Some(text)) => (dir.clone(), text.as_str()),
-            (None, Some(dir)) if dir.parse::<f64>().is_err() => (dir.into(), "2"),
-            (None, _) => {
-                return Err(Failure::usage(
-                    "name a directory on the mount (see extol stat --help)",
-                ));
-            }
-        };
         let bad = |why| Failure::usage(format_args!("--watch: {why} (see extol stat --help)"));
-        Ok((dir, Some(seconds(text).map_err(bad)?)))
+        let interval = self.watch.as_deref().map(seconds).transpose().map_err(bad)?;
+        Ok((self.dir.clone(), interval))
+    }
+}
+
+/// Puts the usual interval behind `--watch` where only the directory follows: `--watch DIR` is as
+/// good as `--watch 2 DIR`.
+pub(super) fn separate_watch(words: &mut Vec<OsString>) {
+    let is_plain = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+    let plain: Vec<_> = (2..words.len()).filter(|n| words.get(*n).is_some_and(is_plain)).collect();
+    let [at] = plain[..] else { return };
+    let is_watch = words.get(at - 1).is_some_and(|word| match word.as_encoded_bytes() {
+        b"--watch" => true,
+        [b'-', b'-', ..] => false,
+        flags => flags.starts_with(b"-") && flags.ends_with(b"w"),
+    });
+    let is_interval = words.get(at).is_some_and(|word| {
+        std::str::from_utf8(word.as_encoded_bytes()).is_ok_and(|text| text.parse::<f64>().is_ok())
+    });
+    if is_watch && !is_interval {
+        words.insert(at, "2".into());
     }
 }
 
@@ -136,7 +144,8 @@ pub(super) fn timeout(text: &str) -> std::result::Result<f64, NumberError> {
 )]
 pub struct RemountArgs {
     /// Mount options, separated by commas.
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = offer::bytes(offer::MOUNT), hide_possible_values = true)]
     pub options: Vec<OsString>,
     /// Say what is in force afterwards.
     #[arg(short, long)]
@@ -160,8 +169,9 @@ mod tests {
             .find_subcommand_mut("stat")
             .map(|command| command.render_long_help().to_string())
             .unwrap_or_default();
-        assert!(help.contains("extol stat [OPTIONS] <DIR>"), "{help}");
-        assert!(help.contains("DIR is a directory on it") && !help.contains("[DIR]"), "{help}");
+        assert!(help.contains("stat [OPTIONS] <DIR>") && !help.contains("[DIR]"), "{help}");
+        let (_, arguments) = help.split_once("Arguments:\n").expect("arguments");
+        assert!(arguments.trim_start().starts_with("<DIR>\n"), "{help}");
     }
 
     #[test]
@@ -176,6 +186,7 @@ mod tests {
             ("extol stat /mnt", None),
             ("extol stat --watch /mnt", Some(2.0)),
             ("extol stat /mnt --watch", Some(2.0)),
+            ("extol stat -aw /mnt", Some(2.0)),
             ("extol stat --watch 0.5 /mnt", Some(0.5)),
             ("extol stat /mnt -w 7 --json", Some(7.0)),
         ] {
@@ -184,6 +195,7 @@ mod tests {
         for line in [
             "extol stat",
             "extol stat --watch",
+            "extol stat --watch 5",
             "extol stat --watch 0 /mnt",
             "extol stat --watch -1 /mnt",
             "extol stat -w x /mnt",

@@ -9,7 +9,7 @@ use extol_cli_common::manual;
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol completions bash >~/.local/share/bash-completion/completions/extol",
+        "extol completions bash >/etc/bash_completion.d/extol",
         "extol completions zsh >/usr/local/share/zsh/site-functions/_extol",
         "extol completions fish >~/.config/fish/completions/extol.fish",
     ),

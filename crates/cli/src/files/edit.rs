@@ -140,8 +140,12 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
     let mut tree = Tree::open(&args.volume, true)?;
     for path in &args.paths {
         let made = if args.parents { make_all(&tree, path) } else { make_one(&tree, path) };
-        if let Err(error) = made {
-            tree.report(show(path), error);
+        match made {
+            Err(FsError::NotFound) if !args.parents => {
+                tree.report(show(path), "a directory above it is not there: make all with -p");
+            }
+            Err(error) => tree.report(show(path), error),
+            Ok(()) => {}
         }
     }
     tree.close(Ok(()))

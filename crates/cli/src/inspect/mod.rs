@@ -10,7 +10,7 @@ use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
 use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
-use crate::volume::Replayed;
+use crate::volume::{Replayed, VolumeOptions};
 use crate::{options, volume};
 use journal_text::JournalText;
 
@@ -20,10 +20,14 @@ const MOST_BLOCK: u64 = (1 << 48) - 1;
 /// Shows size, features and state of a volume.
 pub fn info(args: &InfoArgs) -> Result<()> {
     args.refused.check()?;
-    let place = superblock_place(args)?;
+    let options = opening_options(args)?;
+    let place = options.access.superblock;
     if !(args.header || args.groups) {
-        let info = volume::info(&args.source, place)?;
+        let info = volume::info(&args.source, &options)?;
         return show(args.json, &info, &info);
+    }
+    if options.journal.path.is_some() {
+        return Err(Failure::usage("journal_path= has no effect with -h and -g: leave it out"));
     }
     let (header, descriptors) = volume::header(&args.source, place, args.groups)?;
     let mut text = String::new();
@@ -36,9 +40,9 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     print(text)
 }
 
-/// Where the superblock is, in KiB: by the options of dumpe2fs (`superblock=`, `blocksize=`) or by
-/// `sb=`.
-fn superblock_place(args: &InfoArgs) -> Result<Option<u64>> {
+/// The options that decide what is shown. Where the superblock is stands in those of dumpe2fs
+/// (`superblock=`, `blocksize=`) or in `sb=`.
+fn opening_options(args: &InfoArgs) -> Result<VolumeOptions> {
     let mistake =
         |name: &str, error: NumberError| Failure::usage(format_args!("option \"{name}\": {error}"));
     let (mut block, mut size, mut rest) = (None, None, Vec::new());
@@ -55,12 +59,14 @@ fn superblock_place(args: &InfoArgs) -> Result<Option<u64>> {
             _ => rest.push(options::quoted(&word)),
         }
     }
-    let options = options::volume_only(&rest)?;
-    match (block, size) {
-        (None, _) => Ok(options.access.superblock),
-        (Some(block), Some(size)) => Ok(Some(block.saturating_mul(size) / 1024)),
-        (Some(block), None) => volume::find_superblock(&args.source, block).map(Some),
+    let mut options = options::volume_only(&rest)?;
+    if let Some(block) = block {
+        options.access.superblock = Some(match size {
+            Some(size) => block.saturating_mul(size) / 1024,
+            None => volume::find_superblock(&args.source, block)?,
+        });
     }
+    Ok(options)
 }
 
 /// Recovers a volume.

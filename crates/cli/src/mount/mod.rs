@@ -66,7 +66,8 @@ pub fn run(mut request: Request) -> Result<()> {
     let attached = split
         .loop_part
         .map(|part| LoopDevice::attach(&request.source, part, split.volume.access.read_only))
-        .transpose()?
+        .transpose()
+        .map_err(|failure| request.as_typed(failure))?
         .flatten();
     if let Some(device) = &attached {
         let image = std::mem::replace(&mut request.source, device.path().to_owned());
@@ -197,18 +198,17 @@ fn say_open(request: &Request, fs: &Volume, config: &MountConfig) {
     }
     if request.verbose {
         let how = if config.read_only { "read-only" } else { "read-write" };
-        warn(format_args!("{} is open, {how}", request.source.shown()));
+        warn(format_args!("{} is open, {how}", request.shown_source()));
     }
 }
 
-/// A line about the volume: on standard error, and in the system log if the daemon goes to the
-/// background.
+/// A line about the volume: on standard error, and in the system log, with its whole path, if the
+/// daemon goes to the background.
 fn note(request: &Request, text: impl std::fmt::Display) {
-    let line = format!("{}: {text}", request.source.shown());
     if request.announce {
-        daemon::log(&line);
+        daemon::log(&format!("{}: {text}", request.source.shown()));
     }
-    warn(line);
+    warn(format_args!("{}: {text}", request.shown_source()));
 }
 
 /// Closes the volume behind a mount that has ended, or has not come to stand.
@@ -232,7 +232,7 @@ fn close(
     }
     let outcome = served.and(closed).and(if aborted {
         Err(Failure::about(
-            request.place(),
+            request.dir.shown(),
             "the connection to the kernel was aborted; what it had not written back is lost",
         ))
     } else {

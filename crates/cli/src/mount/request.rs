@@ -1,6 +1,6 @@
 //! What to mount, from the command line of `extol mount` or of a mount helper.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind::PermissionDenied;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use extol_fuse::MountError;
 use extol_proc::Shown as _;
 
 use crate::args::MountArgs;
+use crate::as_typed::as_typed;
 use crate::{mounted, options};
 
 /// What to mount.
@@ -36,6 +37,8 @@ pub struct Request {
     pub clean: bool,
     /// The source for messages, where it is not what is opened.
     pub named: Option<String>,
+    /// The directory for messages: as it was typed.
+    pub named_dir: Option<OsString>,
 }
 
 /// Types that `-t` may name.
@@ -82,12 +85,16 @@ impl Request {
             no_sandbox: args.no_sandbox,
             clean: args.clean,
             named: args.named,
+            named_dir: args.named_dir,
             ..Self::default()
         })
     }
 
-    /// A failure of opening the source, with the source as it was typed.
+    /// A failure of the start, with the source and the directory as they were typed.
     pub(super) fn as_typed(&self, mut failure: Failure) -> Failure {
+        if let Some(typed) = &self.named_dir {
+            failure.line = as_typed(&failure.line, &self.dir, Path::new(typed));
+        }
         let opened = format!("{}: ", self.source.shown());
         if let Some(named) = &self.named
             && let Some(rest) = failure.line.strip_prefix(&opened)
@@ -110,10 +117,14 @@ impl Request {
         ];
         words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag.into()));
         words.extend(self.fd.map(|number| format!("--fd={number}").into()));
-        words.extend(self.named.as_ref().map(|named| {
-            let mut word = OsString::from("--named=");
-            word.push(named);
-            word
+        let names = [
+            ("--named=", self.named.as_ref().map(AsRef::as_ref)),
+            ("--named-dir=", self.named_dir.as_deref()),
+        ];
+        words.extend(names.into_iter().filter_map(|(option, name): (_, Option<&OsStr>)| {
+            let mut word = OsString::from(option);
+            word.push(name?);
+            Some(word)
         }));
         for list in options {
             words.push("-o".into());
@@ -141,7 +152,9 @@ impl Request {
                         )
                     }
                     error => error.into(),
-                })
+                })?;
+                self.named_dir.get_or_insert(typed.into());
+                Ok(())
             }
             (None, Some(Some(number))) => {
                 (self.fd, self.dir) = (Some(number), PathBuf::new());
@@ -155,15 +168,25 @@ impl Request {
     /// The mount point as an argument in a message. Where another process has mounted it is not
     /// known.
     pub(super) fn shown_dir(&self) -> String {
-        if self.fd.is_some() { "DIR".to_owned() } else { self.dir.shown().to_string() }
+        if self.fd.is_some() { "DIR".to_owned() } else { self.typed_dir() }
     }
 
     /// The place, for messages.
     pub(super) fn place(&self) -> String {
         match self.fd {
             Some(number) => format!("descriptor {number}"),
-            None => self.dir.shown().to_string(),
+            None => self.typed_dir(),
         }
+    }
+
+    fn typed_dir(&self) -> String {
+        let typed = self.named_dir.as_ref().map_or(self.dir.as_path(), Path::new);
+        typed.shown().to_string()
+    }
+
+    /// The source, for messages of the start.
+    pub(super) fn shown_source(&self) -> String {
+        self.named.clone().unwrap_or_else(|| self.source.shown().to_string())
     }
 }
 
@@ -208,6 +231,7 @@ mod tests {
             dir: "-d".into(),
             verbose: true,
             named: Some("b.img".into()),
+            named_dir: Some("./-d".into()),
             ..Request::default()
         };
         let words = request.daemon_words(&["ro".into(), "commit=3".into()]);
@@ -220,6 +244,7 @@ mod tests {
         assert_eq!(args.options, ["ro", "commit=3"]);
         assert!(args.clean && !args.no_sandbox);
         assert_eq!(args.named.as_deref(), Some("b.img"));
+        assert_eq!(args.named_dir.as_deref(), Some("./-d".as_ref()));
         assert_eq!((args.source, args.dir), ("/a b".into(), Some("-d".into())));
     }
 
@@ -267,6 +292,12 @@ mod tests {
         let line = |line: &str| request.as_typed(Failure::new(line)).line;
         assert_eq!(line("/dev/loop0: bad"), "a.img: bad");
         assert_eq!(line("other: /dev/loop0: bad"), "other: /dev/loop0: bad");
+        let mut request = Request { dir: ".".into(), ..Request::default() };
+        let here = Path::new(".").canonicalize().unwrap();
+        request.dir = here.clone();
+        request.named_dir = Some("here".into());
+        let failure = request.as_typed(Failure::about(here.shown(), "bad"));
+        assert_eq!(failure.line, "here: bad");
     }
 
     #[test]

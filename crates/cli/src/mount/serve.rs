@@ -144,7 +144,7 @@ impl Watch {
 
 fn say_mounted(request: &Request, mount: &Mount, config: &MountConfig) {
     let how = if mount.transport() == Transport::IoUring { ", over io_uring" } else { "" };
-    warn(format_args!("{} is mounted on {}{how}", request.source.shown(), request.place()));
+    warn(format_args!("{} is mounted on {}{how}", request.shown_source(), request.place()));
     if !mount.is_block() && !config.read_only {
         warn(format_args!(
             "sync(1) and syncfs(2) do not reach this mount: use fsync, \"extol sync {}\", or mount \

@@ -77,7 +77,7 @@ fn block_devices() -> impl Iterator<Item = PathBuf> {
 
 /// True if a device has this tag.
 fn has(node: &Path, tag: &str, value: &[u8]) -> bool {
-    let of_volume = || volume::info(node, None).ok();
+    let of_volume = || volume::info(node, &volume::VolumeOptions::default()).ok();
     match tag {
         "LABEL" => of_volume().is_some_and(|info| info.label == extol_vfs::bytes_text(value)),
         "UUID" => of_volume().is_some_and(|info| info.uuid.as_bytes().eq_ignore_ascii_case(value)),

@@ -221,14 +221,17 @@ impl Split {
         if self.config.allow_root && self.config.allow_idmap {
             return refuse("allow_root cannot be used with allow_idmap");
         }
-        let is_part = self.loop_part.is_some_and(|part| part != LoopPart::default());
-        if is_part && !rustix::process::geteuid().is_root() {
-            return refuse(
+        match self.loop_part {
+            Some(_) if rustix::process::geteuid().is_root() => Ok(()),
+            Some(part) if part == LoopPart::default() => {
+                refuse("loop needs a loop device, which only root can make: leave out loop")
+            }
+            Some(_) => refuse(
                 "offset= and sizelimit= need a loop device, which only root can make: copy that \
                  part of the image to a file (dd)",
-            );
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::args::UmountArgs;
+use crate::as_typed::as_typed;
 use crate::exit_report::{self, Connection};
 use crate::mount_table::{is_top, mount_entry};
 use crate::mounted::owner_alone;
@@ -103,6 +104,10 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     let mut codes = Vec::new();
     for place in dirs {
         let done = Unmount::find(&place).and_then(|unmount| unmount.run(how, args));
+        let done = done.map_err(|failure| Failure {
+            line: as_typed(&failure.line, &place.path, place.typed),
+            ..failure
+        });
         codes.push(match done {
             Ok(()) => 0,
             Err(failure) if args.quiet && failure.code == GONE => Failure::FAILED,
@@ -198,6 +203,8 @@ impl<'a> Place<'a> {
 /// A mount that is to go.
 struct Unmount {
     mount: Mount,
+    /// Where it is, for messages: as it was typed, unless that is the image or the device.
+    shown: String,
 }
 
 /// The process that serves a mount, and the connection for its exit report.
@@ -217,7 +224,10 @@ impl Unmount {
             None => of_volume(&table, path)?,
         };
         match mount {
-            Some(mount) if mount.is_fuse() => Ok(Self { mount: mount.clone() }),
+            Some(mount) if mount.is_fuse() => {
+                let shown = if mount.dir == *path { place.typed } else { mount.dir.as_path() };
+                Ok(Self { mount: mount.clone(), shown: shown.shown().to_string() })
+            }
             Some(mount) => Err(Failure::new(format_args!(
                 "{} is mounted as {}: use umount",
                 path.shown(),
@@ -240,7 +250,7 @@ impl Unmount {
             self.say(args);
             return Ok(());
         }
-        let dir = self.dir().shown();
+        let dir = &self.shown;
         match daemon {
             Ok(daemon) => {
                 if how == How::Force {
@@ -263,7 +273,7 @@ impl Unmount {
     fn say(&self, args: &UmountArgs) {
         if args.verbose {
             let source = Path::new(&self.mount.source);
-            warn(format_args!("{} ({}) is unmounted", self.dir().shown(), source.shown()));
+            warn(format_args!("{} ({}) is unmounted", self.shown, source.shown()));
         }
     }
 
@@ -274,7 +284,7 @@ impl Unmount {
         }
         let seconds = if how == How::Force { FORCE_ANSWER_SECONDS } else { ANSWER_SECONDS };
         let limit = Deadline::after(Some(timeout.map_or(seconds, |t| seconds.min(t.max(1.0)))));
-        let asks = || format!("waiting for an answer of the daemon of {}", self.dir().shown());
+        let asks = || format!("waiting for an answer of the daemon of {}", self.shown);
         let asked = self
             .start_child(&["--tell-daemon"])
             .and_then(|child| Wait::new(&limit).for_child(child, asks));
@@ -284,7 +294,7 @@ impl Unmount {
             // FUSE does not let even root into the mount of an ordinary user.
             Ok(Some(_)) | Err(_) => self.daemon_in_proc().ok_or_else(|| self.state_for_owner()),
             Ok(None) => {
-                warn(format_args!("the daemon of {} does not answer", self.dir().shown()));
+                warn(format_args!("the daemon of {} does not answer", self.shown));
                 self.daemon_in_proc().ok_or(Errno::TIMEDOUT)
             }
         }
@@ -329,7 +339,7 @@ impl Unmount {
 
     /// Takes the mount off.
     fn detach(&self, how: How, deadline: &Deadline, daemon: Option<&OwnedFd>) -> Result<()> {
-        let dir = self.dir().shown();
+        let dir = &self.shown;
         let mut wait = Wait::new(deadline);
         let flag = match how {
             How::Normal => &[][..],
@@ -408,7 +418,7 @@ impl Unmount {
 
     /// Why umount(2) has not returned.
     fn detach_waits(&self) -> String {
-        let dir = self.dir().shown();
+        let dir = &self.shown;
         format!("waiting for {dir}: its daemon still writes, or does not answer (-f ends that)")
     }
 
@@ -436,7 +446,7 @@ impl Unmount {
     /// Waits for the end of the daemon, and reads how it ended.
     fn wait_for_end(&self, daemon: Daemon, deadline: &Deadline) -> Result<()> {
         let Daemon { pid, process, report } = daemon;
-        let dir = self.dir().shown();
+        let dir = &self.shown;
         let device = self.mount.device;
         let reason = || match extol_proc::holder_of(device) {
             Some(holder) => format!("the volume {holder}"),
