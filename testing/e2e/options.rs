@@ -80,6 +80,60 @@ fn a_user_may_give_what_fuse_takes() {
     let done = rig.user_mount("noatme");
     assert!(done.output.contains("did you mean \"noatime\"?"), "{}", done.output);
     assert_eq!(done.code, Some(1));
+    // One mistake, one code.
+    for options in ["loop", "offset=1m", "sizelimit=8m"] {
+        let done = rig.user_mount(options);
+        assert_eq!(done.code, Some(1), "{options}: {}", done.output);
+        let line = "need a loop device, which only root can make";
+        assert!(done.output.replace("needs", "need").contains(line), "{options}: {}", done.output);
+    }
+    // FUSE does not let the helper in to mount over this one.
+    assert!(rig.user_mount("rw").success());
+    let other = rig.rig.scratch.join("other.img");
+    extol_ok(&["mkfs", "-q", text(&other), "16M"]);
+    std::os::unix::fs::chown(&other, Some(65534), Some(65534)).expect("give it away");
+    let done = rig.user(&["mount", text(&other), text(&rig.rig.dir)]);
+    let line = format!("{} is mounted there: unmount it first", rig.rig.image.path.display());
+    assert!(
+        done.code == Some(32) && done.output.contains(&line),
+        "{:?} {}",
+        done.code,
+        done.output
+    );
+    rig.user_umount();
+}
+
+/// Messages name what was typed.
+#[test]
+fn paths_are_told_as_typed() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let rig = Rig::with(&[]);
+    let above = rig.dir.parent().expect("a directory above");
+    let name = rig.dir.file_name().expect("a name").display().to_string();
+    let image = rig.image.path.strip_prefix(above).expect("the image beside").display().to_string();
+    let here = |words: &[&str]| run(extol_testkit::extol().args(words).current_dir(above), LIMIT);
+    let said = |words: &[&str], start: &str| {
+        let done = here(words);
+        assert!(done.output.starts_with(&format!("extol: {start}")), "{words:?}: {}", done.output);
+    };
+    said(&["umount", &name], &format!("{name} is not a mount point"));
+    said(
+        &["mount", "-v", "-o", "data=journal,fast_commit", &image, &name],
+        &format!("{image} is open"),
+    );
+    let again = here(&["mount", &image, &name]);
+    assert!(
+        again.output.starts_with(&format!("extol: {image}: is mounted at ")),
+        "{}",
+        again.output
+    );
+    said(&["remount", "-o", "sb=3", &name], "");
+    let file = std::fs::File::create(rig.dir.join("file")).expect("a file");
+    said(&["umount", &name], &format!("{name} is in use"));
+    drop(file);
+    said(&["umount", "-v", &name], &format!("{name} ("));
 }
 
 /// An image whose files are root's: with `fakeroot` its user may do everything, with `uid=` what

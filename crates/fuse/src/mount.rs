@@ -61,6 +61,15 @@ pub enum MountError {
         /// The mount point.
         dir: PathBuf,
     },
+    /// A mount that lets in only its user is there.
+    #[error("{}: {} is mounted there: unmount it first (extol umount {})", dir.shown(),
+        source_path.shown(), dir.shown())]
+    Covered {
+        /// The mount point.
+        dir: PathBuf,
+        /// What is mounted.
+        source_path: PathBuf,
+    },
     /// Not allowed.
     #[error("not allowed to mount on {}: {why}", dir.shown())]
     Permission {
@@ -317,22 +326,21 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
                 true => why.replace("option allow_other", "option allow_root"),
                 false => why,
             };
-            let why = what_is_mounted(dir).unwrap_or(why);
-            Err(MountError::Permission { dir: dir.to_path_buf(), why })
+            let dir = dir.to_path_buf();
+            Err(match what_is_mounted(&dir) {
+                Some(source_path) => MountError::Covered { dir, source_path },
+                None => MountError::Permission { dir, why },
+            })
         }
         Err(error) => Err(MountError::Io(error)),
     }
 }
 
-/// Why the helper cannot mount on a mount that FUSE keeps for its own user: the helper is root's,
-/// and is not let in.
-fn what_is_mounted(dir: &Path) -> Option<String> {
+/// The source of a mount that FUSE keeps for its own user: the helper is root's, and is not let in.
+fn what_is_mounted(dir: &Path) -> Option<PathBuf> {
     let table = MountTable::own().ok()?;
     let mount = table.top(dir).filter(|mount| mount.is_fuse())?;
-    (!mount.has_option("allow_other")).then(|| {
-        let (source, dir) = (Path::new(&mount.source).shown(), dir.shown());
-        format!("{source} is mounted there: unmount it first (extol umount {dir})")
-    })
+    (!mount.has_option("allow_other")).then(|| PathBuf::from(&mount.source))
 }
 
 /// A value in a list of the helper, which splits at commas.
