@@ -466,6 +466,32 @@ fn a_replay_on_a_full_host_says_why() {
     unmount(&small);
 }
 
+/// A tree for a volume that its host has no room for: nothing more is tried once that is known, and
+/// the file that was there stays.
+#[test]
+fn a_tree_on_a_full_host_is_given_up() {
+    if !require(&[Need::Root, Need::Kernel("tmpfs"), Need::Tool("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (small, tree) = (scratch.dir("small"), scratch.dir("tree"));
+    std::fs::write(tree.join("a"), vec![7; 30 << 20]).unwrap();
+    for number in 0..50 {
+        std::fs::write(tree.join(format!("b{number}")), "text").unwrap();
+    }
+    run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=10m", "none"]).arg(&small));
+    let path = small.join("a.img");
+    std::fs::write(&path, "what was there").unwrap();
+    let mut command = extol();
+    command.args(["mkfs", "-q", "-F", "-d"]).arg(&tree).arg(&path).arg("64M");
+    let done = run(&mut command, Duration::from_secs(60));
+    assert_eq!(done.code, Some(32), "{}", done.output);
+    assert!(done.stderr.contains("No space left on device"), "{}", done.output);
+    assert!(done.stderr.lines().count() <= 4, "{}", done.output);
+    assert_eq!(std::fs::read(&path).unwrap(), b"what was there");
+    unmount(&small);
+}
+
 /// The administrator aborts the connection: the daemon closes the volume, takes the dead mount off
 /// and says that it was not unmounted.
 #[test]

@@ -134,7 +134,7 @@ fn commands_keep_their_promises() {
             "checkpoint=merge cannot be used with checkpoint=disable",
         ),
         ("checkpoint=disable", "checkpoint=disable is not supported"),
-        ("journal_ioprio=8", "use a level from 0 to 7"),
+        ("journal_ioprio=8", "it is larger than 7"),
         ("ckpt_thread_ioprio=xy", "use be:0 to be:7, rt:0 to rt:7, or idle"),
     ] {
         let failed = ExtolMount::try_start(&image.path, &dir, &[options]).expect_err(options);

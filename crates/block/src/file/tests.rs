@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::aligned::{AlignedBuf, BOUNCE_MAX};
-use std::fmt::Write as _;
 use std::io;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;

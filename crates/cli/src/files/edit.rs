@@ -142,7 +142,10 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
         let made = if args.parents { make_all(&tree, path) } else { make_one(&tree, path) };
         match made {
             Err(FsError::NotFound) if !args.parents => {
-                tree.report(show(path), "a directory above it is not there: make all with -p");
+                tree.report(
+                    show(path),
+                    "No such file or directory: -p makes those above it as well",
+                );
             }
             Err(error) => tree.report(show(path), error),
             Ok(()) => {}

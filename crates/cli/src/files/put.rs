@@ -39,6 +39,8 @@ struct CopyIn<'t> {
     /// The volume was made just before. Nothing more is copied after it was full.
     is_new: bool,
     full: bool,
+    /// The volume takes nothing any more: an error has stopped it.
+    stopped: bool,
     /// An attribute was not copied.
     lacks_attributes: bool,
 }
@@ -125,6 +127,7 @@ impl<'t> CopyIn<'t> {
             xattrs: true,
             is_new: false,
             full: false,
+            stopped: false,
             lacks_attributes: false,
         }
     }
@@ -182,11 +185,14 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        if interrupt::came() || (self.full && self.is_new) {
+        if interrupt::came() || self.stopped || (self.full && self.is_new) {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
-            self.full |= problem.downcast_ref() == Some(&FsError::NoSpace);
+            let error = problem.downcast_ref();
+            self.full |= error == Some(&FsError::NoSpace);
+            // No other file can be put there either.
+            self.stopped |= error == Some(&FsError::ReadOnly);
             self.problem(path, &*problem);
         }
     }

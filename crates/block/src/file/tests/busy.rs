@@ -1,6 +1,7 @@
 //! Two writers of one volume: what is refused, and what is waited for.
 
 use super::*;
+use extol_proc::Shown as _;
 
 fn assert_busy(result: Result<FileDevice>, words: &[&str]) {
     let error = result.expect_err("must be refused");
@@ -83,9 +84,7 @@ fn a_device_mounted_by_the_kernel_is_refused() {
         if !disk.mount(options) {
             return;
         }
-        let mut at = String::new();
-        write!(at, "mounted at {}", disk.mount.as_ref().expect("mounted").path().display())
-            .expect("write");
+        let at = format!("mounted at {}", disk.mount.as_ref().expect("mounted").path().shown());
         assert_busy(FileDevice::open(&disk.node, &rw), &[&disk.node, &at, "unmount it first"]);
         assert_busy(
             FileDevice::open(&path, &rw),
