@@ -169,7 +169,9 @@ fn a_bind_mount_is_named() {
     let shown = format!("the volume is mounted on {} as well", text(&bound));
     assert!(done.code == Some(32) && done.output.contains(&shown), "{}", done.output);
     let done = run_extol(&["umount", text(&bound)]);
-    assert!(done.success() && done.output.is_empty(), "{}", done.output);
+    // (Another test may have made a mount namespace meanwhile, and with it a copy of the mount.)
+    let copied = done.output.contains("in the mount namespace of sleep");
+    assert!(done.success() && (done.output.is_empty() || copied), "{}", done.output);
     e2fsck(&rig.image).assert_clean("unmounted");
 }
 

@@ -51,7 +51,7 @@ pub fn catch() -> Result<()> {
 }
 
 /// From now on the first signal ends the process at once, with a line that says so. `before` runs
-/// before that.
+/// before that. (What fails because of it has to [`give_way`].)
 pub fn exit_on_signals(before: fn()) -> Result<()> {
     let fail = |error| Failure::system(format_args!("cannot wait for signals: {error}"));
     let ignored = ignored();
@@ -60,6 +60,7 @@ pub fn exit_on_signals(before: fn()) -> Result<()> {
     let mut signals = Signals::new(heeded).map_err(fail)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
+            note(signal);
             before();
             let failure = Failure::interrupted(signal);
             if std::io::stderr().is_terminal() {
@@ -90,6 +91,14 @@ fn ignored() -> u64 {
 /// True if a signal came.
 pub fn came() -> bool {
     SIGNAL.load(Ordering::SeqCst) != 0
+}
+
+/// Returns if no signal came. After one the thread that received it ends the process, and this one
+/// must not end it another way before.
+pub fn give_way() {
+    while came() {
+        std::thread::park();
+    }
 }
 
 /// How the command ends if a signal came.

@@ -389,8 +389,14 @@ fn tell_wait(path: &Path) {
         }
     };
     let mut holders = holders.into_iter().filter(|process| *process != Process::own());
-    let holder = holders.next().map_or("another process".to_owned(), |process| process.to_string());
-    warn(format_args!("{}: is in use by {holder}: waiting a few seconds for it", path.shown()));
+    let path = path.shown();
+    match holders.next() {
+        Some(holder) => {
+            warn(format_args!("{path}: is in use by {holder}: waiting a few seconds for it"));
+        }
+        // It may be in another container; or the device is slow.
+        None => warn(format_args!("{path}: waiting until it can be opened")),
+    }
 }
 
 fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {

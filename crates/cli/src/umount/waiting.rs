@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::interrupt;
+
 /// A wait is told when it is so long.
 const QUIET: Duration = Duration::from_secs(1);
 /// And again so much later, or when its reason is another.
@@ -117,6 +119,7 @@ impl<'d> Wait<'d> {
         Ok(Some(match status.code().and_then(|code| u8::try_from(code).ok()) {
             Some(code) => End { code, said },
             None => {
+                interrupt::give_way();
                 let said = format!("the process that unmounts has ended ({status})");
                 End { code: Failure::FAILED, said }
             }
