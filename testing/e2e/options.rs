@@ -2,8 +2,8 @@
 //! mounts.
 
 use extol_testkit::{
-    Finished, Need, Rig, as_unprivileged, extol_ok, mounted_type, require, run, run_extol, run_ok,
-    text, tool,
+    Finished, Need, Rig, as_unprivileged, extol, extol_ok, mounted_type, require, run, run_extol,
+    run_ok, text, tool,
 };
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -89,17 +89,12 @@ fn a_user_may_give_what_fuse_takes() {
     }
     // FUSE does not let the helper in to mount over this one.
     assert!(rig.user_mount("rw").success());
-    let other = rig.rig.scratch.join("other.img");
+    let other = rig.scratch.join("other.img");
     extol_ok(&["mkfs", "-q", text(&other), "16M"]);
     std::os::unix::fs::chown(&other, Some(65534), Some(65534)).expect("give it away");
-    let done = rig.user(&["mount", text(&other), text(&rig.rig.dir)]);
-    let line = format!("{} is mounted there: unmount it first", rig.rig.image.path.display());
-    assert!(
-        done.code == Some(32) && done.output.contains(&line),
-        "{:?} {}",
-        done.code,
-        done.output
-    );
+    let done = rig.user(&["mount", text(&other), text(&rig.dir)]);
+    let line = format!("{} is mounted there: unmount it first", rig.image.path.display());
+    assert!(done.code == Some(32) && done.output.contains(&line), "{:?} {}", done.code, done.output);
     rig.user_umount();
 }
 
@@ -109,24 +104,27 @@ fn paths_are_told_as_typed() {
     if !require(&NEEDS) {
         return;
     }
-    let rig = Rig::with(&[]);
+    let rig = Rig::with(&["-O", "fast_commit"]);
     let above = rig.dir.parent().expect("a directory above");
     let name = rig.dir.file_name().expect("a name").display().to_string();
     let image = rig.image.path.strip_prefix(above).expect("the image beside").display().to_string();
-    let here = |words: &[&str]| run(extol_testkit::extol().args(words).current_dir(above), LIMIT);
+    let here = |words: &[&str]| run(extol().args(words).current_dir(above), LIMIT);
     let said = |words: &[&str], start: &str| {
         let done = here(words);
         assert!(done.output.starts_with(&format!("extol: {start}")), "{words:?}: {}", done.output);
     };
     said(&["umount", &name], &format!("{name} is not a mount point"));
-    said(&["mount", "-v", &image, &name], &format!("{image} is open"));
+    said(
+        &["mount", "-v", "-o", "data=journal,fast_commit", &image, &name],
+        &format!("{image}: data=journal disables fast commits"),
+    );
     let again = here(&["mount", &image, &name]);
     assert!(
         again.output.starts_with(&format!("extol: {image}: is mounted at ")),
         "{}",
         again.output
     );
-    said(&["remount", "-o", "sb=3", &name], "");
+    said(&["remount", "-o", "data=ordered", &name], &format!("{name}: "));
     let file = std::fs::File::create(rig.dir.join("file")).expect("a file");
     said(&["umount", &name], &format!("{name} is in use"));
     drop(file);
