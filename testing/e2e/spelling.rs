@@ -497,7 +497,7 @@ fn mistakes() {
         (&["rm", path, "none"], &["none", "no such file"]),
         (&["mkfs", path], &["a.img", "-F"]),
         (&["mkdir", path, "/"], &["/: file exists"]),
-        (&["mkdir", path, "x/y"], &["x/y", "no such file"]),
+        (&["mkdir", path, "x/y"], &["x/y", "no such file", "make all with -p"]),
         (&["cp", path, "none", "."], &["none", "no such file"]),
         (&["cp", path, "/lost+found", "no/such/dir"], &["no/such/dir: No such file"]),
         (&["cp", path, "/a", "/b", "no"], &["no: No such file"]),

@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 use std::vec;
 
 use extol_cli_common::{Failure, Result, warn};
-use extol_proc::Shown as _;
 use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
 use super::{InodeRef, Tree, WalkGuard, ends_with_name, show};
@@ -103,7 +102,7 @@ struct Removal {
 impl Removal {
     /// Always false.
     fn report(&mut self, error: &FsError) -> bool {
-        warn(format_args!("{}: {error}", self.path.shown()));
+        warn(format_args!("{}: {error}", self.path.display()));
         self.complete = false;
         false
     }
@@ -142,10 +141,7 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
         let made = if args.parents { make_all(&tree, path) } else { make_one(&tree, path) };
         match made {
             Err(FsError::NotFound) if !args.parents => {
-                tree.report(
-                    show(path),
-                    "No such file or directory: -p makes those above it as well",
-                );
+                tree.report(show(path), "no such file or directory above it: make all with -p");
             }
             Err(error) => tree.report(show(path), error),
             Ok(()) => {}
