@@ -94,7 +94,12 @@ fn a_user_may_give_what_fuse_takes() {
     std::os::unix::fs::chown(&other, Some(65534), Some(65534)).expect("give it away");
     let done = rig.user(&["mount", text(&other), text(&rig.dir)]);
     let line = format!("{} is mounted there: unmount it first", rig.image.path.display());
-    assert!(done.code == Some(32) && done.output.contains(&line), "{:?} {}", done.code, done.output);
+    assert!(
+        done.code == Some(32) && done.output.contains(&line),
+        "{:?} {}",
+        done.code,
+        done.output
+    );
     rig.user_umount();
 }
 

@@ -60,11 +60,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if args.time > 0 && !args.json {
         print(format!("time: {:.2} s\n", begin.elapsed().as_secs_f64()))?;
     }
-    // As e2fsck, which passes over some errors; the report has them all.
-    match report.errors_of_e2fsck {
-        0 => Ok(()),
-        _ => Err(Failure::silent(Failure::FSCK_DAMAGED)),
-    }
+    if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
 }
 
 /// Replays the journal on the volume.

@@ -140,9 +140,9 @@ pub struct ReplayArgs {
     long_about = "Check a volume for damage, without changing it.\n\n\
         Inodes, block maps, attributes, directories, link counts, bitmaps, counts, checksums and \
         the journal are compared with each other; what is wrong is printed, one line each, with \
-        inode, block and path. The exit code is 0 where that of `e2fsck -fn` is: errors that \
-        e2fsck passes over (a name that is twice in a directory, say) are printed, and do not \
-        change it.\n\n\
+        inode, block and path. The exit code is that of `e2fsck -fn`, but for the few errors \
+        that e2fsck passes over and Linux does not: they are damage here, and the report says \
+        so.\n\n\
         A volume that was not unmounted is checked as it will be after recovery: its journal is \
         replayed in memory, or with -p on the volume. Repairs are for e2fsck: -y is refused.\n\n\
         The options are those of e2fsck where Extol has the same; -b, -B, -c, -k, -l, -L, -D and \

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::vec;
 
 use extol_cli_common::{Failure, Result, warn};
+use extol_proc::Shown as _;
 use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
 use super::{InodeRef, Tree, WalkGuard, ends_with_name, show};
@@ -102,7 +103,7 @@ struct Removal {
 impl Removal {
     /// Always false.
     fn report(&mut self, error: &FsError) -> bool {
-        warn(format_args!("{}: {error}", self.path.display()));
+        warn(format_args!("{}: {error}", self.path.shown()));
         self.complete = false;
         false
     }
