@@ -2,8 +2,8 @@
 //! typed, and what was there before is there afterwards.
 
 use extol_testkit::{
-    ExtolMount, Finished, Fuse2fsMount, Image, KernelMount, LoopDevice, Need, Scratch, extol,
-    extol_ok, require, run, run_ok, text, tool,
+    ExtolMount, Fuse2fsMount, Image, KernelMount, LoopDevice, Need, Scratch, extol, extol_ok,
+    refused, require, run, run_extol, run_ok, text, tool,
 };
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,22 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn try_extol(args: &[&str]) -> Finished {
-    run(extol().args(args), LIMIT)
-}
-
-/// One line on standard error that has these words, and this exit code.
-#[track_caller]
-fn refused(args: &[&str], code: i32, words: &[&str]) {
-    let done = try_extol(args);
-    assert_eq!(done.code, Some(code), "{args:?}: {}", done.output);
-    let lines: Vec<&str> = done.stderr.lines().collect();
-    assert!(lines.len() == 1 && lines[0].starts_with("extol: "), "{args:?}: {}", done.output);
-    for word in words {
-        assert!(lines[0].contains(word), "{args:?} has no {word:?}: {}", lines[0]);
-    }
-}
 
 /// A kind of mistake, its exit code, and what its line says. `check` has the codes of fsck(8).
 struct Kind {
@@ -332,7 +316,7 @@ fn the_same_kind_has_the_same_code() {
             let words = words(line, &places);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let is_check = words[0] == "check";
-            let done = try_extol(&words);
+            let done = run_extol(&words);
             let code = if is_check { kind.of_check } else { kind.code };
             assert_eq!(done.code, Some(code), "{}: {line}: {}", kind.name, done.output);
             let said: Vec<&str> = done.stderr.lines().collect();
@@ -348,7 +332,7 @@ fn the_same_kind_has_the_same_code() {
             assert!(after == before, "{}: the image was changed", kind.name);
         }
     }
-    assert_eq!(try_extol(&["check", text(&image.path)]).code, Some(0));
+    assert_eq!(run_extol(&["check", text(&image.path)]).code, Some(0));
 }
 
 /// A volume that is written to elsewhere: the same line and code, whether Extol or the kernel has
@@ -391,7 +375,7 @@ fn what_is_mounted_is_not_used() {
     let image = Image::mke2fs(scratch.path(), "extol.img", 32 << 20, &["-t", "ext4"]);
     let mount = ExtolMount::start(&image.path, &dir, &[]);
     try_all(&image.path, ":");
-    assert_eq!(try_extol(&["check", "--mounted", text(&image.path)]).code, Some(0));
+    assert_eq!(run_extol(&["check", "--mounted", text(&image.path)]).code, Some(0));
     mount.unmount();
     let image = Image::mke2fs(scratch.path(), "linux.img", 32 << 20, &["-t", "ext4"]);
     let device = LoopDevice::attach(&image.path);
@@ -426,7 +410,7 @@ fn a_volume_that_cannot_be_filled_replaces_nothing() {
     let path = text(&image.path);
     let before = (std::fs::read(&image.path).unwrap(), std::fs::metadata(&image.path).unwrap());
     refused(&["mkfs", "-d", text(&dir), path], 32, &[path, "-F overwrites it"]);
-    let done = try_extol(&["mkfs", "-q", "-F", "-d", text(&dir), path]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-d", text(&dir), path]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     assert!(done.stderr.contains(&format!("{path}: is too small")), "{}", done.output);
     let after = std::fs::metadata(&image.path).unwrap();
@@ -446,7 +430,7 @@ fn a_volume_that_cannot_be_filled_replaces_nothing() {
     assert!(extol_ok(&["ls", "-l", path]).contains("large"));
     // A file with two names is overwritten in place; then the loss is told.
     std::fs::hard_link(&image.path, scratch.join("other")).unwrap();
-    let done = try_extol(&["mkfs", "-q", "-F", "-d", text(&dir), path, "8M"]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-d", text(&dir), path, "8M"]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     assert!(done.stderr.contains("what it held before is lost"), "{}", done.output);
 }
@@ -459,7 +443,7 @@ fn an_image_does_not_go_into_itself_when_it_is_replaced() {
     std::fs::write(dir.join("file"), "text").unwrap();
     let image = dir.join("a.img");
     extol_ok(&["mkfs", "-q", text(&image), "16M"]);
-    let done = try_extol(&["mkfs", "-q", "-F", "-d", text(&dir), text(&image)]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-d", text(&dir), text(&image)]);
     assert!(done.success() && done.stderr.lines().count() == 1, "{}", done.output);
     assert!(done.stderr.contains("a.img: the image itself is left out"), "{}", done.output);
     assert_eq!(extol_ok(&["ls", "-a", text(&image)]), "file\nlost+found\n");
@@ -526,7 +510,7 @@ fn mkfs_says_what_is_wrong() {
     }
     extol_ok(&["mkfs", "-q", "-E", "revision=1", "-g", "8K", new, "16M"]);
     assert!(extol_ok(&["info", "-h", new]).contains("Blocks per group:         8192"));
-    let done = try_extol(&["mkfs", "-q", "-F", "-b", "8192", new]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-b", "8192", new]);
     assert!(done.success() && done.stderr.contains("warning: blocks of 8192 bytes"), "{done:?}");
 }
 

@@ -35,6 +35,18 @@ fn pid(mount: &ExtolMount) -> Pid {
     pid.and_then(Pid::from_raw).expect("a live daemon")
 }
 
+/// Writes, has Linux mount the image and write, and writes again, which is refused.
+fn linux_writes_beside(image: &Image, dir: &Path, other: &Path) -> KernelMount {
+    durable(&dir.join("before")).expect("no other writer");
+    // The time of a mount has seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    let linux = KernelMount::mount(image, other, &[]);
+    durable(&other.join("theirs")).expect("written by Linux");
+    std::thread::sleep(Duration::from_millis(1100));
+    durable(&dir.join("after")).expect_err("two writers");
+    linux
+}
+
 /// Linux mounts the image over a loop device that was attached later. The first commit a second
 /// later is refused, and what Linux wrote is sound.
 #[test]
@@ -242,12 +254,7 @@ fn after_another_writer_a_volume_is_not_opened_again() {
     let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
     let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", "ext4"]);
     let ours = ExtolMount::start(&image.path, &dir, &[]);
-    durable(&dir.join("before")).expect("no other writer");
-    std::thread::sleep(Duration::from_millis(1100));
-    let linux = KernelMount::mount(&image, &other, &[]);
-    durable(&other.join("theirs")).expect("written by Linux");
-    std::thread::sleep(Duration::from_millis(1100));
-    durable(&dir.join("after")).expect_err("two writers");
+    let linux = linux_writes_beside(&image, &dir, &other);
     let state = run_ok(extol().arg("stat").arg(&dir));
     assert!(state.contains("unmount it everywhere, run e2fsck"), "{state}");
     // One advice.
@@ -317,12 +324,7 @@ fn a_volume_opened_again_notices_another_writer() {
         run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
         run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
     }
-    durable(&dir.join("before")).expect("no other writer");
-    std::thread::sleep(Duration::from_millis(1100));
-    let linux = KernelMount::mount(&image, &other, &[]);
-    durable(&other.join("theirs")).expect("written by Linux");
-    std::thread::sleep(Duration::from_millis(1100));
-    durable(&dir.join("after")).expect_err("two writers");
+    let linux = linux_writes_beside(&image, &dir, &other);
     linux.unmount();
     ours.end();
     e2fsck(&image).assert_clean("Linux alone has written");

@@ -2,32 +2,15 @@
 //! does the same as there, what is refused is named, and every mistake is one line.
 
 use extol_testkit::{
-    Finished, Image, KernelMount, Need, Scratch, Tree, TreeSpec, debugfs, e2fsck, extol, extol_ok,
-    extol_path, make_tree, require, run, run_ok, text, tool,
+    Image, KernelMount, Need, Scratch, Tree, TreeSpec, debugfs, e2fsck, extol, extol_ok,
+    extol_path, make_tree, refused, require, run_extol, run_ok, text, tool,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const SEED: &str = "hash_seed=01234567-89ab-cdef-0123-456789abcdef";
-
-fn try_extol(args: &[&str]) -> Finished {
-    run(extol().args(args), LIMIT)
-}
-
-/// One line on standard error that has these words, and this exit code.
-#[track_caller]
-fn refused(args: &[&str], code: i32, words: &[&str]) {
-    let done = try_extol(args);
-    assert_eq!(done.code, Some(code), "{args:?}: {}", done.output);
-    let lines: Vec<&str> = done.stderr.lines().collect();
-    assert!(lines.len() == 1 && lines[0].starts_with("extol: "), "{args:?}: {}", done.output);
-    for word in words {
-        assert!(lines[0].contains(word), "{args:?} has no {word:?}: {}", lines[0]);
-    }
-}
 
 /// The lines of `dumpe2fs -h`, without what depends on the moment.
 fn dumped(image: &Path) -> Vec<String> {
@@ -124,15 +107,15 @@ fn mkfs_warns_and_tells() {
     let scratch = Scratch::new();
     let path = scratch.join("a.img");
     let long = "0123456789-123456";
-    let done = try_extol(&["mkfs", "-q", "-L", long, text(&path), "16M"]);
+    let done = run_extol(&["mkfs", "-q", "-L", long, text(&path), "16M"]);
     assert_eq!(done.code, Some(0), "{}", done.output);
     assert!(done.stderr.contains("warning") && done.stderr.contains("'0123456789-12345'"));
     assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
     let dir = format!("/{}", "x".repeat(64));
-    let done = try_extol(&["mkfs", "-q", "-F", "-M", &dir, text(&path), "16M"]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-M", &dir, text(&path), "16M"]);
     assert!(done.success() && done.stderr.contains("64 bytes"), "{}", done.output);
     // A character is not cut in two.
-    let done = try_extol(&["mkfs", "-q", "-F", "-L", "abcdefghijklmno\u{e9}", text(&path)]);
+    let done = run_extol(&["mkfs", "-q", "-F", "-L", "abcdefghijklmno\u{e9}", text(&path)]);
     assert!(done.success() && done.stderr.contains("'abcdefghijklmno'"), "{}", done.output);
     let shown = extol_ok(&["mkfs", "-F", "-v", "-U", "time", text(&path)]);
     assert!(shown.contains("features: ") && shown.contains("inode size"), "{shown}");
@@ -166,7 +149,7 @@ fn mkfs_takes_a_directory() {
         let mut words = vec!["mkfs", "-q", "-d", text(&dir), "-E", "root_perms=0711"];
         words.extend(args);
         words.extend([text(&image.path), "64M"]);
-        let done = try_extol(&words);
+        let done = run_extol(&words);
         // The image in the directory does not go into itself.
         assert!(done.stderr.contains("out.img: the image itself is left out"), "{}", done.output);
         let other = Image::existing(scratch.join("out.img"));
@@ -188,7 +171,7 @@ fn mkfs_takes_a_directory() {
     }
     // Too small: said once, and no file is left behind.
     let small = scratch.join("small.img");
-    let done = try_extol(&["mkfs", "-q", "-d", text(&dir), text(&small), "1M"]);
+    let done = run_extol(&["mkfs", "-q", "-d", text(&dir), text(&small), "1M"]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     assert!(done.stderr.lines().count() <= 2 && done.stderr.contains("larger SIZE"), "{done:?}");
     assert!(!small.exists());
@@ -300,10 +283,10 @@ fn check_as_e2fsck() {
         &["-a", "-C0"],
         &["-fn", "-E", "nodiscard,readahead_kb=64"],
     ] {
-        let done = try_extol(&[&["check"], options, &[path]].concat());
+        let done = run_extol(&[&["check"], options, &[path]].concat());
         assert_eq!(done.code, Some(0), "{options:?}: {}", done.output);
     }
-    assert!(try_extol(&["check", "-t", path]).output.contains("time: "));
+    assert!(run_extol(&["check", "-t", path]).output.contains("time: "));
     for (options, words) in [
         (&["-y"][..], &["-y", "e2fsck -fy", "a.img"][..]),
         (&["-b", "32768"], &["-b", "e2fsck -b"]),
@@ -344,15 +327,15 @@ fn check_as_e2fsck() {
     mount.unmount();
     let crashed_path = text(&crashed.path);
     let before = std::fs::read(&crashed.path).unwrap();
-    assert_eq!(try_extol(&["check", crashed_path]).code, Some(0));
+    assert_eq!(run_extol(&["check", crashed_path]).code, Some(0));
     assert!(std::fs::read(&crashed.path).unwrap() == before, "a check changes nothing");
-    let done = try_extol(&["check", "-p", crashed_path]);
+    let done = run_extol(&["check", "-p", crashed_path]);
     assert!(done.success() && done.output.contains("journal replayed"), "{}", done.output);
     e2fsck(&crashed).assert_clean("after check -p");
     assert!(extol_ok(&["info", crashed_path]).contains("Needs recovery         no"));
     run_ok(tool("debugfs").args(["-w", "-R", "sif /file links_count 3", crashed_path]));
     for options in [&["-p"][..], &["-fn"]] {
-        let done = try_extol(&[&["check"], options, &[crashed_path]].concat());
+        let done = run_extol(&[&["check"], options, &[crashed_path]].concat());
         assert_eq!(done.code, Some(4), "{options:?}: {}", done.output);
     }
     assert!(debugfs(&crashed, "stat /file").contains("Links: 3"), "nothing is repaired");
@@ -416,7 +399,7 @@ fn ls_as_ls() {
     };
     let table = number("located at block");
     zero(table * u64::from(block_size(&image.path)) + number("offset"));
-    let done = try_extol(&["ls", path]);
+    let done = run_extol(&["ls", path]);
     assert_eq!(done.code, Some(32), "{}", done.output);
     assert!(done.stderr.contains("a.img: ") && !done.stderr.contains(" /: "), "{}", done.stderr);
 }

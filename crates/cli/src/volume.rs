@@ -380,15 +380,8 @@ pub fn open_told(path: &Path, how: &OpenOptions) -> extol_block::Result<FileDevi
 /// Says what an open waits for.
 fn tell_wait(path: &Path) {
     let Ok(file) = std::fs::metadata(path) else { return };
-    let holders = match file.file_type().is_block_device() {
-        false => extol_proc::lock_holders(&file),
-        true => {
-            let number = DeviceNumber::of(file.rdev());
-            let users = extol_proc::bounded(move || extol_proc::device_users(number)).users;
-            users.into_iter().map(|user| user.process).collect()
-        }
-    };
-    let mut holders = holders.into_iter().filter(|process| *process != Process::own());
+    let holders = extol_proc::volume_holders(&file).into_iter();
+    let mut holders = holders.filter(|process| *process != Process::own());
     let path = path.shown();
     match holders.next() {
         Some(holder) => {

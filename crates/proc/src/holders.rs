@@ -1,15 +1,19 @@
-//! What keeps a file system mounted after it was taken off a directory: other mounts of it, in this
-//! mount namespace or in another, and processes that have files of it open.
+//! Which processes have a volume; and what keeps a file system mounted after it was taken off a
+//! directory: other mounts of it, in this mount namespace or in another, and processes that have
+//! files of it open.
 
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::locks::lock_holders;
 use crate::mounts::{DeviceNumber, Mount, MountTable};
 use crate::process::{Process, processes};
 use crate::shown::Shown as _;
-use crate::users::{Target, Users, users_of};
+use crate::users::{Target, Users, device_users, users_of};
 
 /// How long the processes of the system may be looked at.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,6 +75,17 @@ fn mounted_elsewhere(device: DeviceNumber) -> Option<Holder> {
         let dir = mounted(&MountTable::of(process.0).ok()?, device)?;
         Some(Holder::Namespace(dir, process))
     })
+}
+
+/// The processes that have a volume: the lock of an image, or a block device open.
+#[must_use]
+pub fn volume_holders(volume: &Metadata) -> Vec<Process> {
+    if !volume.file_type().is_block_device() {
+        return lock_holders(volume);
+    }
+    let device = DeviceNumber::of(volume.rdev());
+    let users = bounded(move || device_users(device)).users;
+    users.into_iter().map(|user| user.process).collect()
 }
 
 /// Looks at processes, for a bounded time: one that executes a program while the daemon of that

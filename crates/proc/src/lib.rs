@@ -30,7 +30,7 @@ mod text;
 mod users;
 
 pub use connections::{OtherServer, daemons_of, other_server_over, served_by};
-pub use holders::{Holder, bounded, holder_of};
+pub use holders::{Holder, bounded, holder_of, volume_holders};
 pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};
 pub use mounts::{DeviceNumber, Mount, MountTable, unescape};

@@ -50,7 +50,7 @@ pub use make_tree::{TreeSpec, acl, make_tree};
 pub use mapped::{map_read, map_write};
 pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, unmount};
 pub use need::{Need, require};
-pub use program::{extol, extol_ok, extol_path, run_extol, text};
+pub use program::{extol, extol_ok, extol_path, refused, run_extol, text};
 pub use rig::{Rig, as_unprivileged, daemon_of};
 pub use scratch::Scratch;
 pub use subject::{Mounted, Subject};

@@ -47,6 +47,22 @@ pub fn extol_ok(args: &[impl AsRef<OsStr>]) -> String {
     run_ok(extol().args(args))
 }
 
+/// Runs it with these arguments: it ends with this exit code and one line on standard error, which
+/// has these words.
+///
+/// # Panics
+/// If it does not.
+#[track_caller]
+pub fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let done = run_extol(args);
+    assert_eq!(done.code, Some(code), "{args:?}: {}", done.output);
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("extol: "), "{args:?}: {}", done.output);
+    for word in words {
+        assert!(lines[0].contains(word), "{args:?} has no {word:?}: {}", lines[0]);
+    }
+}
+
 /// A path of a test, which is UTF-8, as an argument.
 ///
 /// # Panics

@@ -87,7 +87,7 @@ impl Loops {
 /// What keeps others away.
 #[derive(Debug)]
 pub(super) struct Claims {
-    loops: Loops,
+    pub loops: Loops,
     /// The file below a loop device.
     backing: Option<Backing>,
     /// The file system of a disk image has locks. (True for block devices, which need none.)
@@ -223,24 +223,24 @@ fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<Backing>,
 
 /// Claims all loop devices over this file; fails if one is in use.
 fn claim_loop_devices(file: &File) -> Result<Loops, String> {
-    let claims = Claims::none();
-    claim_new_loops(file, &claims, None)?;
-    Ok(claims.loops)
+    let loops = Loops::default();
+    claim_new_loops(file, &loops, None)?;
+    Ok(loops)
 }
 
 /// Claims those that were attached since the image was claimed.
 pub(super) fn claim_new_loops(
     file: &File,
-    claims: &Claims,
+    loops: &Loops,
     more: Option<&Loops>,
 ) -> Result<(), String> {
     let Ok(meta) = file.metadata() else { return Ok(()) };
-    let is_new = |number| !claims.loops.has(number) && !more.is_some_and(|more| more.has(number));
+    let is_new = |number| !loops.has(number) && !more.is_some_and(|more| more.has(number));
     let over = extol_proc::loop_devices_over(meta.dev(), meta.ino());
     for device in over.into_iter().filter(|device| is_new(device.number)) {
         let node = device.node.as_path();
         match hold_exclusively(node) {
-            Ok(claimed) => claims.loops.held().push((device.number, claimed)),
+            Ok(claimed) => loops.held().push((device.number, claimed)),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(format!("backs {}, which {}", node.shown(), device_holder(node)));
             }

@@ -175,7 +175,7 @@ pub(super) fn keep_others_out(device: &FileDevice) -> Result<()> {
         return Ok(());
     }
     let more = device.writable.get().map(|writable| &writable.claims);
-    busy::claim_new_loops(device.file(), &device.claims, more)
+    busy::claim_new_loops(device.file(), &device.claims.loops, more)
         .map_err(|why| refuse(device.path(), io::ErrorKind::ResourceBusy, why))
 }
 

@@ -22,7 +22,6 @@
 mod waiting;
 
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,7 +30,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{DeviceNumber, Mount, MountTable, Process, Shown as _, Target, Users};
+use extol_proc::{Mount, MountTable, Process, Shown as _, Target, Users};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -307,13 +306,7 @@ impl Unmount {
         let mut found = extol_proc::bounded(move || extol_proc::daemons_of(device));
         let volume = std::fs::metadata(&self.mount.source).ok();
         if let Some(volume) = volume.filter(|_| found.is_empty()) {
-            found = match DeviceNumber::of(volume.rdev()) {
-                DeviceNumber { major: 0, minor: 0 } => extol_proc::lock_holders(&volume),
-                number => {
-                    let users = extol_proc::bounded(move || extol_proc::device_users(number));
-                    users.users.into_iter().map(|user| user.process).collect()
-                }
-            };
+            found = extol_proc::volume_holders(&volume);
         }
         let [daemon] = found[..] else { return None };
         open_daemon(&daemon.0.to_string()).ok()
