@@ -6,7 +6,8 @@
 //! on. Only a new open clears it.
 //!
 //! One kind of write gets through: the error mark for the next mount ([`BlockDevice::write_mark`]).
-//! A failed discard does not latch: the discarded bytes had no value.
+//! A failed discard does not latch: the discarded bytes had no value. Nor does a refused change of
+//! the size, but for the flush in it.
 //!
 //! Invariants
 //! - BD-3: no flush begins between the failure of another and its latching, or it would report
@@ -16,7 +17,7 @@
 //!   write ([`BlockDevice::write_fua`]) may get the error that the flush should have.
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
+use crate::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -173,12 +174,22 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.guarded(|d| d.zero_range(offset, len))
     }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.durable.run(|| {
+            self.check()?;
+            let result = self.inner.set_size(bytes);
+            if let Err(error @ DeviceError { op: DeviceOp::Flush, .. }) = &result {
+                let _ = self.failure.set(error.clone());
+            }
+            result
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceOp;
 
     /// BD-4: the kernel reports an error of the page cache once. Here the durable write gets it,
     /// and the flush beside it succeeds in the kernel.

@@ -9,6 +9,8 @@
 //! | [`MemDevice`] | memory, sparse, with snapshots |
 //! | [`FailLatch`] | decorator: refuses all changes after the first failed write or flush |
 //!
+//! [`open`](mod@open) turns a name into a device: a file, a partition, a part of an image.
+//!
 //! Decorators for tests and measurements are in testing/devices.
 
 mod aligned;
@@ -16,6 +18,7 @@ mod coalesce;
 mod file;
 mod latch;
 mod memory;
+pub mod open;
 mod pass_on;
 mod priority;
 mod range_lock;
@@ -25,14 +28,19 @@ mod types;
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
 pub use extol_ondisk::{BlockNr, BlockSize};
-pub use file::{Direct, FileDevice, OpenOptions, check_loop_devices};
+pub use file::{
+    Direct, FileDevice, OpenOptions, Overwritten, check_loop_devices, claim_to_overwrite,
+    refuse_itself,
+};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
@@ -40,12 +48,13 @@ use std::sync::Arc;
 /// Durability: a write is durable after a later [`flush`](BlockDevice::flush) that *began* after
 /// the write returned, or at once if it was a [`write_fua`](BlockDevice::write_fua).
 pub trait BlockDevice: Send + Sync + fmt::Debug {
-    /// Size in bytes.
+    /// Size in bytes. Requests behind it fail.
     fn size(&self) -> u64;
 
-    /// How many of these bytes are there now: a file, or the file below a loop device, may be cut
-    /// while it is open. What lies behind that is lost, though Linux lets a loop device read it as
-    /// zeros and a write makes the file longer again.
+    /// How many bytes are there now. More than [`size`](BlockDevice::size) if a disk grew while it
+    /// is open; less if a file, or the file below a loop device, was cut. What lies behind the cut
+    /// is lost, though Linux lets a loop device read it as zeros and a write makes the file longer
+    /// again.
     fn size_now(&self) -> u64 {
         self.size()
     }
@@ -167,10 +176,41 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Makes the range read as zeros.
     fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// The first range of data that begins or ends behind `at`, from `at` on. All between `at` and
+    /// its start reads as zeros; `None`: so does the whole rest. A device that does not know its
+    /// holes says that all is data.
+    fn data_from(&self, at: u64) -> Result<Option<Range<u64>>> {
+        let size = self.size();
+        Ok((at < size).then_some(at..size))
+    }
+
+    /// Changes [`size`](BlockDevice::size), durably: what is cut off is lost, what is added reads
+    /// as zeros. `bytes` is a multiple of [`alignment`](BlockDevice::alignment). A disk cannot be
+    /// changed: it takes over the size that it has by now if that is at least `bytes`. No other
+    /// request may use what is cut off.
+    ///
+    /// # Errors
+    /// `Unsupported` if the size is fixed. One of [`DeviceOp::Flush`] may concern earlier writes.
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        if bytes == self.size() {
+            return Ok(());
+        }
+        let why = io::Error::new(io::ErrorKind::Unsupported, "its size is fixed");
+        Err(DeviceError::new(DeviceOp::Resize, 0, bytes, why))
+    }
+
+    /// Lets `len` bytes at `to` share the storage of those at `at` of the file `from`, without a
+    /// copy. `Ok(false)`: that is not possible here, and nothing has changed. Durable as a write
+    /// is.
+    fn clone_from(&self, from: &File, at: u64, to: u64, len: u64) -> Result<bool> {
+        let _ = (from, at, to, len);
+        Ok(false)
+    }
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    pass_on!(me => (**me); shape, abilities, reads, writes, ends);
+    pass_on!(me => (**me); shape, abilities, reads, writes, ends, length);
 }
 
 /// `Ok` if `offset..offset + len` lies on a device of `size` bytes.

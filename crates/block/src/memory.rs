@@ -12,7 +12,9 @@
 use crate::{BlockDevice, DeviceOp, Result, check_range};
 use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CHUNK: usize = 64 << 10;
 const SHARDS: usize = 64;
@@ -21,7 +23,7 @@ type Chunks = HashMap<u64, Arc<Vec<u8>>>;
 
 /// A block device in memory.
 pub struct MemDevice {
-    size: u64,
+    size: AtomicU64,
     shards: Vec<RwLock<Chunks>>,
 }
 
@@ -30,7 +32,7 @@ impl MemDevice {
     #[must_use]
     pub fn new(size: u64) -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Self { size, shards }
+        Self { size: size.into(), shards }
     }
 
     /// A device with these contents.
@@ -51,7 +53,7 @@ impl MemDevice {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let copy = self.snapshot();
-        let mut bytes = vec![0; usize::try_from(copy.size).unwrap_or(usize::MAX)];
+        let mut bytes = vec![0; usize::try_from(copy.size()).unwrap_or(usize::MAX)];
         for shard in &copy.shards {
             for (nr, chunk) in &*shard.read() {
                 let start = *nr as usize * CHUNK;
@@ -70,7 +72,7 @@ impl MemDevice {
         // across two shards.
         let locked: Vec<_> = self.shards.iter().map(RwLock::read).collect();
         let shards = locked.iter().map(|shard| RwLock::new(Chunks::clone(shard))).collect();
-        Self { size: self.size, shards }
+        Self { size: self.size().into(), shards }
     }
 
     /// Bytes of memory in use for contents.
@@ -101,13 +103,13 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> {
 
 impl std::fmt::Debug for MemDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemDevice").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("MemDevice").field("size", &self.size()).finish_non_exhaustive()
     }
 }
 
 impl BlockDevice for MemDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
     }
 
     fn is_read_only(&self) -> bool {
@@ -115,7 +117,7 @@ impl BlockDevice for MemDevice {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        check_range(DeviceOp::Read, offset, buf.len() as u64, self.size)?;
+        check_range(DeviceOp::Read, offset, buf.len() as u64, self.size())?;
         let mut rest = buf;
         for (nr, inside, n) in pieces(offset, rest.len() as u64) {
             let (part, behind) = rest.split_at_mut(n);
@@ -130,7 +132,7 @@ impl BlockDevice for MemDevice {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let len = buf.len() as u64;
-        check_range(DeviceOp::Write, offset, len, self.size)?;
+        check_range(DeviceOp::Write, offset, len, self.size())?;
         let mut rest = buf;
         for (nr, inside, n) in pieces(offset, len) {
             let (part, behind) = rest.split_at(n);
@@ -151,7 +153,7 @@ impl BlockDevice for MemDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        check_range(DeviceOp::Discard, offset, len, self.size)?;
+        check_range(DeviceOp::Discard, offset, len, self.size())?;
         self.zero_range(offset, len)
     }
 
@@ -160,7 +162,7 @@ impl BlockDevice for MemDevice {
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        check_range(DeviceOp::Zero, offset, len, self.size)?;
+        check_range(DeviceOp::Zero, offset, len, self.size())?;
         if len / CHUNK as u64 > self.allocated() / CHUNK as u64 {
             // The range has more chunks than exist: visits those that exist.
             let wanted = offset / CHUNK as u64..=(offset + len - 1) / CHUNK as u64;
@@ -176,6 +178,23 @@ impl BlockDevice for MemDevice {
                 self.zero_piece(nr, inside, n);
             }
         }
+        Ok(())
+    }
+
+    fn data_from(&self, at: u64) -> Result<Option<Range<u64>>> {
+        let size = self.size();
+        let chunks = self.shards.iter().flat_map(|s| s.read().keys().copied().collect::<Vec<_>>());
+        let first = chunks.filter(|nr| (nr + 1) * CHUNK as u64 > at).min();
+        Ok(first.map(|nr| (nr * CHUNK as u64).max(at)..((nr + 1) * CHUNK as u64).min(size)))
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        let old = self.size();
+        if bytes < old {
+            // What is added later reads as zeros.
+            self.zero_range(bytes, old - bytes)?;
+        }
+        self.size.store(bytes, Ordering::Release);
         Ok(())
     }
 }
@@ -247,6 +266,31 @@ mod tests {
         d.read_at(&mut back, 50).expect("read");
         assert!(back[..10].iter().all(|b| *b == 7) && back[10..].iter().all(|b| *b == 0));
         d.zero_range(0, 0).expect("nothing");
+    }
+
+    #[test]
+    fn a_cut_part_comes_back_as_zeros() {
+        let d = MemDevice::new(3 * CHUNK as u64);
+        d.write_at(&[1; 3 * CHUNK], 0).expect("write");
+        d.set_size(CHUNK as u64 + 5).expect("cut");
+        assert_eq!(d.size(), CHUNK as u64 + 5);
+        assert!(d.write_at(&[1], CHUNK as u64 + 5).is_err());
+        d.set_size(4 * CHUNK as u64).expect("grow");
+        let bytes = d.to_bytes();
+        assert!(bytes[..CHUNK + 5].iter().all(|b| *b == 1));
+        assert!(bytes[CHUNK + 5..].iter().all(|b| *b == 0) && bytes.len() == 4 * CHUNK);
+    }
+
+    #[test]
+    fn data_is_found_behind_holes() {
+        let d = MemDevice::new(10 * CHUNK as u64);
+        assert_eq!(d.data_from(0).expect("holes"), None);
+        d.write_at(&[1; 10], 7 * CHUNK as u64 + 3).expect("write");
+        let chunk = 7 * CHUNK as u64..8 * CHUNK as u64;
+        assert_eq!(d.data_from(0).expect("data"), Some(chunk.clone()));
+        assert_eq!(d.data_from(chunk.start + 5).expect("data"), Some(chunk.start + 5..chunk.end));
+        assert_eq!(d.data_from(chunk.end).expect("a hole"), None);
+        assert_eq!(d.data_from(u64::MAX).expect("nothing"), None);
     }
 
     #[test]

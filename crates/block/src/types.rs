@@ -42,6 +42,8 @@ pub enum DeviceOp {
     Discard,
     /// Zeroing a range.
     Zero,
+    /// Changing the size.
+    Resize,
 }
 
 impl fmt::Display for DeviceOp {
@@ -53,6 +55,7 @@ impl fmt::Display for DeviceOp {
             Self::Flush => "flush",
             Self::Discard => "discard",
             Self::Zero => "zero",
+            Self::Resize => "resize",
         })
     }
 }
@@ -91,6 +94,7 @@ impl DeviceError {
             // The source names the file and says what to do.
             DeviceOp::Open => source.to_string(),
             DeviceOp::Flush => format!("flush of the device failed: {source}"),
+            DeviceOp::Resize => format!("resizing the device to {len} bytes failed: {source}"),
             _ => format!("{op} of {len} bytes at {offset} failed: {source}"),
         }
     }

@@ -156,7 +156,7 @@ impl FileDevice {
     ) -> Result<()> {
         let len = total_len(bufs);
         check_writable(DeviceOp::Write, offset, len, self.is_read_only())?;
-        check_range(DeviceOp::Write, offset, len, self.size)?;
+        check_range(DeviceOp::Write, offset, len, BlockDevice::size(self))?;
         if len == 0 {
             return Ok(());
         }

@@ -51,6 +51,21 @@ pub(super) fn mounted_by_living(file: &Metadata) -> Option<MountedAt> {
     mount_of(file).or_else(|| mount_elsewhere(file, &holders))
 }
 
+/// Where a part of this file is mounted: the one of these names, else any if it is the only one, or
+/// if no names are given.
+pub(super) fn mounted_part(
+    file: &Metadata,
+    names: Option<super::busy::Names<'_>>,
+) -> Option<MountedAt> {
+    let table = MountTable::own().ok()?;
+    let mut mounts = table.of_volume(file, Path::new("/"));
+    let known = names.filter(|_| !mounts.is_empty()).map(|names| names()).unwrap_or_default();
+    let named = mounts.iter().rfind(|mount| known.contains(&mount.source));
+    let any = names.is_none() || mounts.len() == 1;
+    let mount = named.copied().or_else(|| mounts.pop().filter(|_| any))?;
+    Some(MountedAt { dir: mount.dir.clone(), by_extol: true, elsewhere: None })
+}
+
 /// The living processes that hold the lock on this file.
 pub(super) fn living_holders(file: &Metadata) -> Vec<Process> {
     let holders = extol_proc::lock_holders(file).into_iter();

@@ -21,12 +21,19 @@
 //! so batches carry the flag on block devices, too.
 //!
 //! *Discarding and zeroing* (`discard.rs`) happen in the kernel where it can.
+//!
+//! *Holes, sizes and shared storage* are in `length.rs`; *what a command replaces* is claimed in
+//! `overwrite.rs`.
 
 mod busy;
+mod device_users;
 mod direct;
 mod discard;
 mod holder;
+mod length;
 mod open;
+mod overwrite;
+mod qemu;
 mod scattered;
 mod transfer;
 mod uring;
@@ -34,8 +41,9 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
-pub use busy::check_loop_devices;
+pub use device_users::check_loop_devices;
 pub use open::{Direct, OpenOptions};
+pub use overwrite::{Overwritten, claim_to_overwrite, refuse_itself};
 
 use crate::coalesce::FlushCoalescer;
 use crate::{
@@ -45,9 +53,10 @@ use crate::{
 use direct::DirectIo;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use transfer::retry;
 use uring::Rings;
@@ -57,7 +66,7 @@ use uring::Rings;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    size: u64,
+    size: AtomicU64,
     is_block_device: bool,
     /// It is a block device whose queue supports FUA, as read when it was opened.
     has_fua: bool,
@@ -103,6 +112,31 @@ impl FileDevice {
     /// Opens with these options. The error names the path and what to do.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         open::open(path.as_ref(), options)
+    }
+
+    /// Lengthens a disk image that was opened with [`Direct::Off`] to `bytes`; then I/O is direct
+    /// as `direct` says.
+    ///
+    /// # Errors
+    /// If it cannot be so long, or not be direct.
+    pub fn lengthen(&mut self, bytes: u64, direct: Direct) -> Result<()> {
+        open::lengthen(self, bytes, direct)
+    }
+
+    /// Claims the part of a disk image that is used, of an open with
+    /// [`part`](OpenOptions::part), before the first write to it. `names` gives what mounts of it
+    /// show as their source. With `direct`, as the open had it, a part that cannot be accessed
+    /// directly is accessed through the page cache.
+    ///
+    /// # Errors
+    /// If another process has it.
+    pub fn claim_part(
+        &mut self,
+        range: std::ops::Range<u64>,
+        names: &dyn Fn(&Self) -> Vec<std::ffi::OsString>,
+        direct: Direct,
+    ) -> Result<()> {
+        open::claim_part(self, range, names, direct)
     }
 
     /// The path it was opened by.
@@ -168,20 +202,19 @@ impl FileDevice {
 
     fn sync(&self) -> Result<()> {
         retry(|| rustix::fs::fdatasync(self.file()))
-            .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size, e.into()))
+            .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size(), e.into()))
     }
 }
 
 impl BlockDevice for FileDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
     }
 
     fn size_now(&self) -> u64 {
         // (Of a device that is gone the size may be unknown; its I/O tells that.)
-        let own = open::length(self.file()).unwrap_or(self.size);
-        let below = self.claims.size_below().unwrap_or(self.size);
-        own.min(below).min(self.size)
+        let own = open::length(self.file()).unwrap_or_else(|_| self.size());
+        own.min(self.claims.size_below().unwrap_or(own))
     }
 
     fn alignment(&self) -> usize {
@@ -229,7 +262,7 @@ impl BlockDevice for FileDevice {
 
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         let len = total_len(bufs);
-        check_range(DeviceOp::Read, offset, len, self.size)?;
+        check_range(DeviceOp::Read, offset, len, self.size())?;
         if len == 0 {
             return Ok(());
         }
@@ -291,7 +324,7 @@ impl BlockDevice for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         check_writable(DeviceOp::Discard, offset, len, self.is_read_only())?;
-        check_range(DeviceOp::Discard, offset, len, self.size)?;
+        check_range(DeviceOp::Discard, offset, len, self.size())?;
         self.discard_units(offset, len)
     }
 
@@ -306,7 +339,22 @@ impl BlockDevice for FileDevice {
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         check_writable(DeviceOp::Zero, offset, len, self.is_read_only())?;
-        check_range(DeviceOp::Zero, offset, len, self.size)?;
+        check_range(DeviceOp::Zero, offset, len, self.size())?;
         self.zero(offset, len).map_err(|e| DeviceError::new(DeviceOp::Zero, offset, len, e))
+    }
+
+    fn data_from(&self, at: u64) -> Result<Option<Range<u64>>> {
+        self.next_data(at).map_err(|e| DeviceError::new(DeviceOp::Read, at, 0, e))
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        check_writable(DeviceOp::Resize, 0, bytes, self.is_read_only())?;
+        self.change_size(bytes)
+    }
+
+    fn clone_from(&self, from: &File, at: u64, to: u64, len: u64) -> Result<bool> {
+        check_writable(DeviceOp::Write, to, len, self.is_read_only())?;
+        check_range(DeviceOp::Write, to, len, self.size())?;
+        self.share(from, at, to, len).map_err(|e| DeviceError::new(DeviceOp::Write, to, len, e))
     }
 }

@@ -2,13 +2,14 @@
 
 use super::direct::DirectIo;
 use super::uring::Rings;
-use super::{FileDevice, Held, Writable, busy, discard};
+use super::{FileDevice, Held, Writable, busy, device_users, discard};
 use crate::aligned::{AlignedBuf, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::RangeLock;
-use crate::{DeviceError, DeviceOp, Result};
+use crate::{BlockDevice, DeviceError, DeviceOp, Result};
 use extol_proc::Shown as _;
 use rustix::fs::{AtFlags, StatxFlags};
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -41,16 +42,28 @@ pub struct OpenOptions {
     /// Refuses a volume that another process writes to (and, for a writer, one that another process
     /// has open).
     pub exclusive: bool,
+    /// Uses a part of a disk image, which [`FileDevice::claim_part`] names; the rest is left to
+    /// others. Ignored for block devices.
+    pub part: bool,
     /// Creates a disk image of this size if the path does not exist, and lengthens a shorter one.
     /// Ignored for block devices and read-only opens.
     pub create_size: Option<u64>,
+    /// Opens a disk image without a byte as well, for [`FileDevice::lengthen`].
+    pub may_be_empty: bool,
 }
 
 impl OpenOptions {
     /// Reading and writing, exclusively, direct where possible.
     #[must_use]
     pub fn read_write() -> Self {
-        Self { read_only: false, direct: Direct::Auto, exclusive: true, create_size: None }
+        Self {
+            read_only: false,
+            direct: Direct::Auto,
+            exclusive: true,
+            part: false,
+            create_size: None,
+            may_be_empty: false,
+        }
     }
 
     /// Reading only; fails beside an Extol that writes.
@@ -70,6 +83,13 @@ impl OpenOptions {
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Self {
         self.exclusive = exclusive;
+        self
+    }
+
+    /// Sets [`part`](Self::part).
+    #[must_use]
+    pub fn part(mut self, part: bool) -> Self {
+        self.part = part;
         self
     }
 
@@ -103,13 +123,13 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
     if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
         return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
     }
-    if is_block_device && !options.read_only && busy::is_write_protected(&file) {
+    if is_block_device && !options.read_only && device_users::is_write_protected(&file) {
         let why = "is write-protected: open it read-only";
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, why));
     }
     let mut claims = busy::Claims::none();
     if options.exclusive {
-        claims = busy::claim(&file, is_block_device, options.read_only)
+        claims = busy::claim(&file, is_block_device, options.read_only, options.part)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
     }
     let size = match options.create_size {
@@ -119,7 +139,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         }
         _ => length(&file).map_err(failed)?,
     };
-    if size == 0 {
+    if size == 0 && (is_block_device || !options.may_be_empty) {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "is empty"));
     }
     let sector = if is_block_device { sector_size(&file) } else { 1 };
@@ -127,7 +147,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
     let mut device = FileDevice {
         file,
         path: path.to_owned(),
-        size,
+        size: size.into(),
         is_block_device,
         has_fua,
         read_only: options.read_only,
@@ -141,20 +161,35 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         claims,
         held: Mutex::new(held),
     };
-    if options.direct != Direct::Off {
-        match go_direct(&mut device, sector) {
-            Ok(()) => {}
-            Err(why) if options.direct == Direct::On => {
-                let why = format!("direct I/O is not possible here ({why})");
-                return Err(refuse(path, io::ErrorKind::Unsupported, why));
-            }
-            Err(_) => {}
-        }
-    }
+    choose_direct(&mut device, sector, options.direct)?;
     if is_block_device && device.direct.is_some() {
         device.dsync_works = AtomicBool::new(false);
     }
     Ok(device)
+}
+
+/// Makes I/O direct where that is asked for or possible.
+fn choose_direct(device: &mut FileDevice, sector: usize, direct: Direct) -> Result<()> {
+    if direct == Direct::Off {
+        return Ok(());
+    }
+    match go_direct(device, sector) {
+        Err(why) if direct == Direct::On => {
+            let why = format!("direct I/O is not possible here ({why})");
+            Err(refuse(device.path(), io::ErrorKind::Unsupported, why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lengthens a disk image that was opened without direct I/O, and chooses anew whether it is
+/// direct.
+pub(super) fn lengthen(device: &mut FileDevice, bytes: u64, direct: Direct) -> Result<()> {
+    let path = device.path();
+    let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
+    device.file.set_len(bytes).map_err(failed)?;
+    device.size = bytes.into();
+    choose_direct(device, 1, direct)
 }
 
 /// Claims a block device. The error names what holds it.
@@ -162,7 +197,7 @@ pub(super) fn hold(path: &Path) -> Result<Held> {
     match busy::hold_exclusively(path) {
         Ok(open) => Ok(Held::Here { _open: open }),
         Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-            Err(refuse(path, e.kind(), busy::device_holder(path)))
+            Err(refuse(path, e.kind(), device_users::device_holder(path)))
         }
         Err(e) => Err(refuse(path, e.kind(), describe(&e))),
     }
@@ -175,8 +210,45 @@ pub(super) fn keep_others_out(device: &FileDevice) -> Result<()> {
         return Ok(());
     }
     let more = device.writable.get().map(|writable| &writable.claims);
-    busy::claim_new_loops(device.file(), &device.claims.loops, more)
+    busy::claim_new_loops(device.file(), &device.claims.loops, more, &device.claims.part)
         .map_err(|why| refuse(device.path(), io::ErrorKind::ResourceBusy, why))
+}
+
+/// Claims the part that is used, and leaves direct I/O if its ends are no multiples of a sector:
+/// the rest of the sector belongs to others.
+pub(super) fn claim_part(
+    device: &mut FileDevice,
+    range: std::ops::Range<u64>,
+    names: &dyn Fn(&FileDevice) -> Vec<OsString>,
+    direct: Direct,
+) -> Result<()> {
+    let refuse = |kind, why: String| refuse(device.path(), kind, why);
+    if device.exclusive {
+        let busy = |why| refuse(io::ErrorKind::ResourceBusy, why);
+        let names = || names(device);
+        busy::claim_part(&device.file, &device.claims, device.read_only, range.clone(), &names)
+            .map_err(busy)?;
+    }
+    let Some(sector) = device.direct.as_ref().map(|direct| direct.sector as u64) else {
+        return Ok(());
+    };
+    if range.start.is_multiple_of(sector) && range.end.is_multiple_of(sector) {
+        return Ok(());
+    }
+    if direct == Direct::On {
+        let why = format!(
+            "direct I/O is not possible here (a part with ends that are no multiples \
+                           of {sector} bytes)"
+        );
+        return Err(refuse(io::ErrorKind::Unsupported, why));
+    }
+    let failed = |e: rustix::io::Errno| refuse(io::ErrorKind::Other, describe(&e.into()));
+    let flags = rustix::fs::fcntl_getfl(&device.file).map_err(failed)?;
+    let buffered = flags - rustix::fs::OFlags::DIRECT;
+    rustix::fs::fcntl_setfl(&device.file, buffered).map_err(failed)?;
+    device.direct = None;
+    device.dsync_works = AtomicBool::new(true);
+    Ok(())
 }
 
 /// Opens a device for writing that is open read-only. Fails while another process reads it.
@@ -198,12 +270,12 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
             "is another file now: unmount it and mount it again",
         ));
     }
-    if device.is_block_device && busy::is_write_protected(&file) {
+    if device.is_block_device && device_users::is_write_protected(&file) {
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
     }
     let mut claims = busy::Loops::default();
     if device.exclusive {
-        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims)
+        claims = busy::claim_more(&device.file, &file, device.is_block_device, &device.claims)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
     }
     if let Some(claim) = claim {
@@ -262,7 +334,7 @@ fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), 
     let alignment = alignment(device, sector).and_then(|(sector, memory)| {
         if sector.max(memory) > MAX_ALIGNMENT {
             Err(format!("it would need an alignment of {} bytes", sector.max(memory)))
-        } else if !device.size.is_multiple_of(sector as u64) {
+        } else if !BlockDevice::size(device).is_multiple_of(sector as u64) {
             Err(format!("the size is no multiple of {sector} bytes"))
         } else {
             Ok((sector, memory))
@@ -297,7 +369,10 @@ fn alignment(device: &FileDevice, sector: usize) -> std::result::Result<(usize, 
     };
     let mut last = String::from("no alignment works");
     for (sector, memory) in candidates {
-        if sector > MAX_ALIGNMENT || memory > MAX_ALIGNMENT || device.size < 2 * sector as u64 {
+        if sector > MAX_ALIGNMENT
+            || memory > MAX_ALIGNMENT
+            || BlockDevice::size(device) < 2 * sector as u64
+        {
             last = format!("it would need an alignment of {} bytes", sector.max(memory));
             continue;
         }

@@ -41,7 +41,7 @@ pub(super) fn write(
     for write in writes {
         let len = write.len();
         check_writable(DeviceOp::Write, write.offset, len, BlockDevice::is_read_only(device))?;
-        check_range(DeviceOp::Write, write.offset, len, device.size)?;
+        check_range(DeviceOp::Write, write.offset, len, BlockDevice::size(device))?;
         total = total.saturating_add(len);
     }
     let direct = device.direct.as_ref().filter(|_| !device.rings.refused());

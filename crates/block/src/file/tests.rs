@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 mod busy;
+mod length;
 mod scattered;
 
 const MIB: u64 = 1 << 20;

@@ -1,0 +1,89 @@
+//! Holes of disk images, changes of their size, and storage that two files share.
+
+use super::FileDevice;
+use super::open::length;
+use super::transfer::retry;
+use crate::range_lock::Coverage;
+use crate::{BlockDevice as _, DeviceError, DeviceOp, Result, sys};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+impl FileDevice {
+    /// The first range of data behind `at`. A block device does not tell its holes.
+    pub(super) fn next_data(&self, at: u64) -> io::Result<Option<Range<u64>>> {
+        let size = self.size();
+        if at >= size {
+            return Ok(None);
+        }
+        let start = match retry(|| rustix::fs::seek(self.file(), SeekFrom::Data(at))) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..size)),
+            Err(e) => return Err(e.into()),
+        };
+        if start >= size {
+            return Ok(None);
+        }
+        let end = retry(|| rustix::fs::seek(self.file(), SeekFrom::Hole(start)))?;
+        // (A file that another process changes may give any answer.)
+        Ok(Some(start.max(at)..end.clamp(start.saturating_add(1), size)))
+    }
+
+    /// Changes the size of a disk image, or takes over that of a disk.
+    pub(super) fn change_size(&self, bytes: u64) -> Result<()> {
+        let refused = |e: io::Error| DeviceError::new(DeviceOp::Resize, 0, bytes, e);
+        let why = |kind, why: String| refused(io::Error::new(kind, why));
+        if self.is_block_device {
+            let now = length(self.file()).map_err(refused)?;
+            if now < bytes {
+                return Err(why(io::ErrorKind::Unsupported, format!("the disk has {now} bytes")));
+            }
+            self.size.store(now, Ordering::Release);
+            return Ok(());
+        }
+        if !bytes.is_multiple_of(self.alignment() as u64) {
+            let text = format!("it must be a multiple of {} bytes", self.alignment());
+            return Err(why(io::ErrorKind::InvalidInput, text));
+        }
+        let old = self.size();
+        // Requests keep inside of what is there at every instant.
+        self.size.store(bytes.min(old), Ordering::Release);
+        let changed = retry(|| rustix::fs::ftruncate(self.file(), bytes));
+        self.size.store(if changed.is_ok() { bytes } else { old }, Ordering::Release);
+        changed.map_err(|e| refused(e.into()))?;
+        retry(|| rustix::fs::fsync(self.file()))
+            .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, bytes, e.into()))
+    }
+
+    /// Shares the storage of a range of another file, if both are on one file system that can.
+    pub(super) fn share(&self, from: &File, at: u64, to: u64, len: u64) -> io::Result<bool> {
+        if self.is_block_device || len == 0 {
+            return Ok(len == 0);
+        }
+        let mut shared = false;
+        self.with_lock(to..to + len, Coverage::Partial, || {
+            match retry(|| sys::clone_range(self.file(), from, at, len, to)) {
+                Ok(()) => shared = true,
+                // (What each file system answers differs: another one, unaligned, locked, …)
+                Err(
+                    Errno::OPNOTSUPP
+                    | Errno::XDEV
+                    | Errno::INVAL
+                    | Errno::NOTTY
+                    | Errno::TXTBSY
+                    | Errno::PERM
+                    | Errno::ACCESS
+                    | Errno::NOSYS
+                    | Errno::BADF,
+                ) => {}
+                Err(e) => return Err(e.into()),
+            }
+            Ok(())
+        })?;
+        Ok(shared)
+    }
+}

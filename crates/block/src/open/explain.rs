@@ -1,0 +1,105 @@
+//! Why something cannot be used as an ext4 volume, in words.
+
+use extol_ondisk::Superblock;
+use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use extol_proc::Shown as _;
+
+use super::found::{Found, identify, superblock_copy};
+use super::name::OpenName;
+use super::signatures::{END_GPT, LOST_GPT};
+use super::{Layer, Opened};
+use crate::BlockDevice;
+
+const TOO_SMALL: &str = "too small to hold a superblock";
+
+/// What an open device holds in place of an ext4 volume, as the end of a sentence that begins with
+/// its name, and what to do. `None`: it has a superblock, so something else is wrong.
+#[must_use]
+pub fn explain(name: &OpenName, opened: &Opened) -> Option<String> {
+    let shown = name.path.shown().to_string();
+    let line = explain_device(&*opened.device, &shown, &place(opened), opened.is_whole())?;
+    Some(match opened.container() {
+        // (e2fsck cannot unpack it.)
+        Some(known) if line.contains("e2fsck") => {
+            format!("{line} (not in {}: {})", known.what, known.advice)
+        }
+        _ => line,
+    })
+}
+
+/// As [`explain`], of a device: `shown` is what its partitions are named by, `place` the word by
+/// which e2fsck is told of the volume. Of a device that is itself a part no partition is named.
+#[must_use]
+pub fn explain_device(
+    device: &dyn BlockDevice,
+    shown: &str,
+    place: &str,
+    is_whole: bool,
+) -> Option<String> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    let damage = match device.read_at(&mut bytes, SUPERBLOCK_OFFSET) {
+        Ok(()) => Superblock::decode(&bytes).err()?.to_string(),
+        Err(_) if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 => TOO_SMALL.into(),
+        Err(_) => return None,
+    };
+    Some(match identify(device) {
+        Found::Table(table) if is_whole => {
+            let volume = table.first_volume();
+            let note =
+                if table.is_copy { " (its first table is damaged; this is the copy)" } else { "" };
+            match (volume, table.parts.is_empty()) {
+                (Some(part), _) => format!("is {table}{note}: say {shown}:{}", part.number),
+                (None, true) => format!("is {table}{note}"),
+                (None, false) => {
+                    format!("is {table}{note}: none of them is an ext2, ext3 or ext4 volume")
+                }
+            }
+        }
+        Found::Table(table) => format!("holds {table}, and not an ext2, ext3 or ext4 volume"),
+        // (A volume that was made over partitions may leave some of their table.)
+        Found::Known(known)
+            if ![END_GPT, LOST_GPT].contains(&known) || superblock_copy(device).is_none() =>
+        {
+            let advice = match known.advice {
+                "" => String::new(),
+                advice => format!(": {advice}"),
+            };
+            format!("is {}, and not an ext2, ext3 or ext4 volume{advice}", known.what)
+        }
+        Found::Zeros if superblock_copy(device).is_none() => {
+            "holds nothing but zeros: extol mkfs makes a volume".to_owned()
+        }
+        _ if damage == TOO_SMALL => format!("not an ext4 volume: {TOO_SMALL}"),
+        _ => match superblock_copy(device) {
+            Some((block, size)) => format!(
+                "its superblock is damaged ({damage}): repair it from a copy with e2fsck -b \
+                 {block} -B {size} {place}"
+            ),
+            None => format!(
+                "not an ext4 volume, or its superblock is damaged ({damage}) and there is no copy \
+                 of it in the usual places (mke2fs -n with the options of its making lists others)"
+            ),
+        },
+    })
+}
+
+/// How e2fsck is told of the volume: the file, and where in it the volume begins.
+fn place(opened: &Opened) -> String {
+    let start = match opened.layers.last() {
+        None
+        | Some(
+            Layer::AndroidSparse
+            | Layer::Expanded(_)
+            | Layer::Vmdk
+            | Layer::Vhdx
+            | Layer::Qcow2 { .. },
+        ) => 0,
+        Some(Layer::Window(offset, _)) => *offset,
+        Some(Layer::Partition(part)) => part.start,
+    };
+    let mut word = opened.file.path().as_os_str().to_owned();
+    if start != 0 {
+        word.push(format!("?offset={start}"));
+    }
+    word.shown().to_string()
+}
