@@ -170,7 +170,8 @@ impl Shard {
 pub(crate) struct BlockCache {
     dev: SharedDevice,
     block_size: BlockSize,
-    blocks: u64,
+    /// Blocks on the volume; never fewer while it is open.
+    blocks: AtomicU64,
     /// Buffers per shard.
     capacity: usize,
     shards: Vec<CachePadded<Mutex<Shard, { Rank::CacheShard as u8 }>>>,
@@ -182,7 +183,14 @@ impl BlockCache {
     pub fn new(dev: SharedDevice, block_size: BlockSize, blocks: u64, bytes: usize) -> Self {
         let capacity = (bytes / block_size.len() / SHARDS).max(8);
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Self { dev, block_size, blocks, capacity, shards, failed_read: AtomicU64::new(0) }
+        Self {
+            dev,
+            block_size,
+            blocks: blocks.into(),
+            capacity,
+            shards,
+            failed_read: AtomicU64::new(0),
+        }
     }
 
     pub fn block_size(&self) -> BlockSize {
@@ -196,7 +204,12 @@ impl BlockCache {
     }
 
     pub fn in_range(&self, nr: BlockNr) -> bool {
-        nr.0 < self.blocks
+        nr.0 < self.blocks.load(Ordering::Acquire)
+    }
+
+    /// The volume has so many blocks from now on.
+    pub fn extend_to(&self, blocks: u64) {
+        self.blocks.fetch_max(blocks, Ordering::AcqRel);
     }
 
     /// Err if it is not.

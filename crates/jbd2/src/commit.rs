@@ -322,7 +322,7 @@ impl Service for CommitService {
     fn step(&mut self) -> Progress {
         let journal = &self.0;
         let mut state = journal.state.lock();
-        if state.failure.reason.is_some() || state.role.taken {
+        if state.failure.reason.is_some() || state.role.taken || state.gate.batch {
             state.role.service_waits = true;
             return Progress::Idle(None);
         }

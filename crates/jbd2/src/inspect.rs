@@ -16,7 +16,7 @@ use crate::format::{
     RevokeReader, V1Sum,
 };
 use crate::log_map::LogMap;
-use crate::recovery::{self, FastCommits, LogReader, Scanner};
+use crate::recovery::{self, FastCommits, FsSize, LogReader, Scanner};
 use crate::types::{Result, Tid};
 use fast_commits::Chain;
 
@@ -245,7 +245,11 @@ fn summary(sb: &JournalSuperblock) -> SuperblockReport {
 
 /// Looks at the journal that `map` finds on `log`. Fails only if there is no superblock to be read;
 /// everything else that is wrong is part of the report.
-pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<JournalReport> {
+pub fn inspect(
+    log: &dyn BlockDevice,
+    map: &LogMap,
+    fs: impl Into<FsSize>,
+) -> Result<JournalReport> {
     let sb = recovery::read_superblock(log, map)?;
     let mut report = JournalReport {
         superblock: summary(&sb),
@@ -265,7 +269,7 @@ pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<Jo
     }
     let mut live = 0;
     if sb.start != 0 {
-        live = forecast(log, map, &sb, fs_blocks, &mut report.recovery)?;
+        live = forecast(log, map, &sb, fs.into(), &mut report.recovery)?;
     }
     let mut walk = Walk {
         log: LogReader::new(log, map),
@@ -291,10 +295,10 @@ fn forecast(
     log: &dyn BlockDevice,
     map: &LogMap,
     sb: &JournalSuperblock,
-    fs_blocks: u64,
+    fs: FsSize,
     report: &mut RecoveryReport,
 ) -> Result<u32> {
-    match recovery::prepare(log, map, sb, fs_blocks) {
+    match recovery::prepare(log, map, sb, fs) {
         Ok(prepared) => {
             report.blocks = prepared.plan.copies.len() as u32;
             report.revoked_copies = prepared.plan.revoked;

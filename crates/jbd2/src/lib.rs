@@ -51,7 +51,7 @@ mod types;
 pub use cache::{Buf, Seal};
 pub use checkpoint::policy::FreeThreshold;
 pub use handle::Handle;
-pub use journal::{DeferredWrite, Journal, JournalConfig};
+pub use journal::{Batch, DeferredWrite, Journal, JournalConfig};
 pub use log::{Erase, LogConfig};
 pub use log_map::LogMap;
 pub use services::Services;

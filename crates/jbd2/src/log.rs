@@ -12,7 +12,7 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::{BlockNr, BlockSize, ScatteredWrite, SharedDevice};
@@ -75,15 +75,25 @@ struct Super {
     block: Vec<u8>,
 }
 
+/// Where a log is.
+#[derive(Debug)]
+struct Place {
+    map: LogMap,
+    /// The fast-commit area, if there is one: while it is live, the log says so.
+    area: Option<Range<u32>>,
+    /// Where it is since it was moved.
+    next: OnceLock<Box<Self>>,
+}
+
 /// A live log.
 #[derive(Debug)]
 pub(crate) struct Log {
     device: SharedDevice,
     external: bool,
-    map: LogMap,
+    /// The first one. (Those before the last are never used again, but a thread may still look at
+    /// one.)
+    first_place: Place,
     format: Format,
-    /// The fast-commit area, if there is one: while it is live, the log says so.
-    area: Option<Range<u32>>,
     superblock: Mutex<Super, { Rank::LogSuperblock as u8 }>,
     /// Time of the last commit record: they never go backwards.
     last_time: Mutex<CommitTime, { Rank::LogSuperblock as u8 }>,
@@ -159,13 +169,66 @@ impl Log {
         let log = Self {
             device: config.device,
             external: config.external,
-            map: config.map,
+            first_place: Place { map: config.map, area, next: OnceLock::new() },
             format,
-            area,
             superblock: Mutex::new(Super { sb, block }),
             last_time: Mutex::default(),
         };
         Ok((log, space))
+    }
+
+    fn place(&self) -> &Place {
+        let mut place = &self.first_place;
+        while let Some(next) = place.next.get() {
+            place = next;
+        }
+        place
+    }
+
+    /// Blocks of the whole journal, as its superblock says.
+    pub fn maxlen(&self) -> u32 {
+        self.superblock.lock().sb.maxlen
+    }
+
+    /// Blocks that are for fast commits, if there is an area.
+    pub fn fast_blocks(&self) -> u32 {
+        self.place().area.as_ref().map_or(0, |_| self.superblock.lock().sb.fc_blocks())
+    }
+
+    /// Writes an empty log into the blocks of `map`, durably, calls `switch`, and goes on there.
+    /// Only for an empty log that nothing is written to meanwhile. Gives its space.
+    pub fn move_to(&self, map: LogMap, switch: impl FnOnce() -> Result<()>) -> Result<LogSpace> {
+        let size = map.block_size();
+        let old = self.place();
+        // (`switch` reads blocks: not under this lock.)
+        let (mut sb, mut block) = {
+            let s = self.superblock.lock();
+            (s.sb.clone(), s.block.clone())
+        };
+        sb.maxlen = map.len();
+        if old.area.is_some() {
+            sb.features.incompat |= Features::INCOMPAT_FAST_COMMIT;
+        }
+        sb.validate(size, u64::from(map.len()))?;
+        let space = LogSpace::empty(sb.first, sb.log_end(), old.area.is_none());
+        let area = sb.fc_range();
+        sb.mark_empty(sb.sequence);
+        if let Some(bytes) = block.get_mut(..SUPERBLOCK_SIZE) {
+            bytes.copy_from_slice(&sb.encode());
+        }
+        // What was in these blocks must not be taken for a transaction.
+        let mut n = 0;
+        while n < map.len() {
+            let run = map.contiguous(n).max(1);
+            self.device.zero_range(map.offset(n)?, u64::from(run) << size.bits())?;
+            n = n.saturating_add(run);
+        }
+        self.device.write_at(&block, map.offset(map.superblock_block())?)?;
+        self.device.flush()?;
+        switch()?;
+        *self.superblock.lock() = Super { sb, block };
+        let _ = old.next.set(Box::new(Place { map, area, next: OnceLock::new() }));
+        Ok(space)
     }
 
     /// The superblock says that there is nothing in the log.
@@ -267,7 +330,7 @@ impl Log {
         let mut rest = image.pieces.get(which).unwrap_or_default();
         let mut places = Places(Vec::with_capacity(1));
         while let Some((first, _)) = rest.first() {
-            let most = (self.map.contiguous(*first) as usize).min(MAX_PIECES);
+            let most = (self.place().map.contiguous(*first) as usize).min(MAX_PIECES);
             let run = rest
                 .iter()
                 .zip(0..)
@@ -277,7 +340,7 @@ impl Log {
                 .max(1);
             let (now, later) = rest.split_at(run);
             places.0.push((
-                self.map.offset(*first)?,
+                self.place().map.offset(*first)?,
                 now.iter().map(|(_, p)| IoSlice::new(p.bytes())).collect(),
             ));
             rest = later;
@@ -293,7 +356,7 @@ impl Log {
     /// Writes the commit record, durable on return if `fua`.
     pub fn write_record(&self, image: &Image, fua: bool) -> Result<()> {
         let Some((n, piece)) = image.pieces.last() else { return Ok(()) };
-        let at = self.map.offset(*n)?;
+        let at = self.place().map.offset(*n)?;
         if fua {
             self.device.write_fua(piece.bytes(), at)?;
         } else {
@@ -318,7 +381,7 @@ impl Log {
             sb.sequence = tid;
             sb.start = block;
             sb.head = 0;
-            if self.area.is_some() {
+            if self.place().area.is_some() {
                 sb.features.incompat |= Features::INCOMPAT_FAST_COMMIT;
             }
         })
@@ -326,13 +389,13 @@ impl Log {
 
     /// The blocks for fast commits.
     pub fn area(&self) -> Option<Range<u32>> {
-        self.area.clone()
+        self.place().area.clone()
     }
 
     /// The device block behind the last one of the fast-commit area.
     pub fn behind_area(&self) -> Option<BlockNr> {
-        let last = self.area.as_ref()?.end.checked_sub(1)?;
-        self.map.device_block(last).map(|nr| nr.plus(1))
+        let last = self.place().area.as_ref()?.end.checked_sub(1)?;
+        self.place().map.device_block(last).map(|nr| nr.plus(1))
     }
 
     /// Writes whole blocks of the fast-commit area from `first` on; the last write is durable on
@@ -354,13 +417,13 @@ impl Log {
     /// Where on the device the parts of these whole blocks go, which lie in the fast-commit area
     /// from `first` on.
     pub fn fast_places<'a>(&self, first: u32, bytes: &'a [u8]) -> Result<Places<'a>> {
-        let block = self.map.block_size().len();
+        let block = self.place().map.block_size().len();
         let (mut n, mut rest) = (first, bytes);
         let mut places = Places(Vec::with_capacity(1));
         while !rest.is_empty() {
-            let most = (self.map.contiguous(n) as usize).max(1) * block;
+            let most = (self.place().map.contiguous(n) as usize).max(1) * block;
             let (now, later) = rest.split_at(most.min(rest.len()));
-            places.0.push((self.map.offset(n)?, vec![IoSlice::new(now)]));
+            places.0.push((self.place().map.offset(n)?, vec![IoSlice::new(now)]));
             n += (now.len() / block) as u32;
             rest = later;
         }
@@ -369,14 +432,14 @@ impl Log {
 
     /// Makes sure that the fast-commit area begins with nothing; `fua`: durably.
     pub fn clear_area(&self, fua: bool) -> Result<()> {
-        let Some(area) = &self.area else { return Ok(()) };
-        self.write_fast(area.start, &vec![0; self.map.block_size().len()], fua)
+        let Some(area) = &self.place().area else { return Ok(()) };
+        self.write_fast(area.start, &vec![0; self.place().map.block_size().len()], fua)
     }
 
     /// The same as a block of the device, which is to be written.
     pub fn cleared_block(&self) -> Option<(BlockNr, Arc<Vec<u8>>)> {
-        let nr = self.map.device_block(self.area.as_ref()?.start)?;
-        Some((nr, Arc::new(vec![0; self.map.block_size().len()])))
+        let nr = self.place().map.device_block(self.place().area.as_ref()?.start)?;
+        Some((nr, Arc::new(vec![0; self.place().map.block_size().len()])))
     }
 
     /// Marks the log empty; `next` is the id of the next transaction. (Readers start with `next +
@@ -399,7 +462,7 @@ impl Log {
         if let Some(bytes) = s.block.get_mut(..SUPERBLOCK_SIZE) {
             bytes.copy_from_slice(&sb.encode());
         }
-        let at = self.map.offset(self.map.superblock_block())?;
+        let at = self.place().map.offset(self.place().map.superblock_block())?;
         match how {
             How::Plainly => self.device.write_at(&s.block, at)?,
             How::Durably => self.device.write_fua(&s.block, at)?,
@@ -422,11 +485,11 @@ impl Log {
             debug_assert_eq!(s.sb.start, 0, "a live log");
             (s.sb.first, s.sb.maxlen)
         };
-        let block = self.map.block_size().len() as u64;
+        let block = self.place().map.block_size().len() as u64;
         let mut n = first;
         while n < end {
-            let run = self.map.contiguous(n).min(end - n);
-            let (at, len) = (self.map.offset(n)?, u64::from(run) * block);
+            let run = self.place().map.contiguous(n).min(end - n);
+            let (at, len) = (self.place().map.offset(n)?, u64::from(run) * block);
             match how {
                 Erase::Discard => self.device.discard(at, len)?,
                 Erase::Zero => self.device.zero_range(at, len)?,

@@ -1,8 +1,8 @@
 //! Where the log is: log block numbers to device blocks.
 //!
 //! An internal journal is the file of an inode, so its blocks may lie in several extents; the
-//! blocks of a journal device are the log blocks. The map is made once, checked when it is made,
-//! and never changes.
+//! blocks of a journal device are the log blocks. A map is made once, checked when it is made, and
+//! never changes; a log that is moved gets another one.
 
 use extol_block::{BlockDevice, BlockNr, BlockSize};
 

@@ -51,6 +51,14 @@ pub enum Bug {
     FlushCoversLater,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     PatchedNotHome,
+    /// A moved block is mapped to its new place (and that may commit) before it is copied.
+    MapBeforeCopy,
+    /// Nothing flushes the copy of a moved block before the transaction that maps it.
+    CopyNotFlushed,
+    /// New groups are added before what lies in them is durable.
+    GroupsNotFlushed,
+    /// The superblock of a larger volume goes home before the descriptors that it counts.
+    SuperblockHomeFirst,
 }
 
 #[cfg(feature = "planted-bugs")]

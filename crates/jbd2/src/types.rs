@@ -29,6 +29,15 @@ pub enum JournalError {
     /// Refused: unknown feature, fast-commit blocks, foreign external device …
     #[error("{0}")]
     Unsupported(String),
+    /// A commit was asked for while a batch lives.
+    #[error("no commit can begin within a batch")]
+    InBatch,
+    /// A batch has no room for one more change; nothing of it will be durable.
+    #[error("the batch changes more than {most} blocks")]
+    BatchFull {
+        /// The most blocks that it could change.
+        most: u32,
+    },
     /// More credits than a transaction can ever have.
     #[error("operation needs {wanted} journal credits, at most {max} fit")]
     TooManyCredits {

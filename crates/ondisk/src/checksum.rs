@@ -55,6 +55,16 @@ impl FsSeed {
         InodeSeed(crc32c(crc32c(self.0, &ino.0.to_le_bytes()), &generation.to_le_bytes()))
     }
 
+    /// The generation with which inode `to` has the seed that `from` has with `generation`: so
+    /// all checksums of its blocks stay right. There is exactly one for each number.
+    #[must_use]
+    pub fn generation_for(self, from: crate::InodeNr, generation: u32, to: crate::InodeNr) -> u32 {
+        // Four bytes enter a CRC of 32 bits by XOR, and what follows can be undone. So generations
+        // that give one seed differ as the states before them do.
+        let state = |ino: crate::InodeNr| self.crc(&ino.0.to_le_bytes());
+        generation ^ state(from) ^ state(to)
+    }
+
     /// Checksum of `bytes` from this seed.
     #[must_use]
     pub fn crc(self, bytes: &[u8]) -> u32 {
@@ -87,5 +97,19 @@ mod tests {
         let seed = FsSeed::from_uuid(&uuid);
         assert_eq!(seed, FsSeed(0x2636_F714));
         assert_eq!(seed.inode(crate::InodeNr(12), 0x1122_3344), InodeSeed(0x4388_17B3));
+    }
+
+    #[test]
+    fn another_number_with_the_same_seed() {
+        let fs = FsSeed(0x2636_F714);
+        let numbers = (0..32).map(|bit| 12 ^ (1 << bit)).chain([12, 1, u32::MAX]);
+        for to in numbers.map(crate::InodeNr) {
+            for generation in [0, 1, 0x1122_3344, u32::MAX] {
+                let from = crate::InodeNr(12);
+                let new = fs.generation_for(from, generation, to);
+                assert_eq!(fs.inode(to, new), fs.inode(from, generation), "{to}");
+                assert_ne!(fs.inode(to, new ^ 1), fs.inode(from, generation), "{to}");
+            }
+        }
     }
 }

@@ -62,6 +62,18 @@ impl GroupDesc {
     /// # Errors
     /// A wrong checksum, metadata outside the volume, or counts larger than the group.
     pub fn decode(bytes: &[u8], geo: &Geometry, group: GroupNr) -> Result<Self> {
+        let desc = Self::decode_before_recovery(bytes, geo, group)?;
+        desc.check_counts(geo, group)?;
+        Ok(desc)
+    }
+
+    /// As [`decode`](Self::decode), for a volume whose log was not replayed yet. Where a replay was
+    /// interrupted, descriptors may be home and not the superblock that gives the last group its
+    /// size, so no count is compared.
+    ///
+    /// # Errors
+    /// A wrong checksum, or metadata outside the volume.
+    pub fn decode_before_recovery(bytes: &[u8], geo: &Geometry, group: GroupNr) -> Result<Self> {
         let size = usize::from(geo.desc_size);
         let b = bytes.get(..size).ok_or(OnDiskError::bad("group descriptor is cut short"))?;
         if geo.has_gdt_csum() {
@@ -84,11 +96,11 @@ impl GroupDesc {
             inode_bitmap_csum: wide16(0x1A, 0x3A),
             itable_unused: wide16(0x1C, 0x32),
         };
-        desc.check(geo, group)?;
+        desc.check_places(geo, group)?;
         Ok(desc)
     }
 
-    fn check(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
+    fn check_places(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
         ensure(geo.is_valid_group(group), "no such group")?;
         let table = u64::from(geo.inode_table_blocks);
         ensure(
@@ -103,7 +115,7 @@ impl GroupDesc {
             geo.is_valid_range(BlockNr(self.inode_table), table),
             "inode table is outside the volume",
         )?;
-        if !geo.incompat.contains(Incompat::FLEX_BG) {
+        if !geo.incompat().contains(Incompat::FLEX_BG) {
             let last = self.inode_table + table - 1;
             let home = |nr| geo.group_of_block(BlockNr(nr)) == group;
             let all = home(self.block_bitmap)
@@ -119,6 +131,10 @@ impl GroupDesc {
             let clash = in_table || self.block_bitmap == special || self.inode_bitmap == special;
             ensure(!clash, "group metadata lies on the superblock or the descriptors")?;
         }
+        Ok(())
+    }
+
+    fn check_counts(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
         ensure(
             self.free_blocks <= geo.group_clusters(group),
             "more free blocks than the group has",
@@ -180,6 +196,6 @@ fn checksum(b: &[u8], geo: &Geometry, group: GroupNr) -> u16 {
         lo16(crc32c(crc32c(sum, &[0, 0]), tail))
     } else {
         let sum = crc16(crc16(crc16(!0, &geo.uuid), &number), head);
-        if geo.incompat.contains(Incompat::BIT64) { crc16(sum, tail) } else { sum }
+        if geo.incompat().contains(Incompat::BIT64) { crc16(sum, tail) } else { sum }
     }
 }

@@ -7,7 +7,10 @@
 //! from the device before it writes.
 //!
 //! - Fields of the mount: free counts, time of the last write, head of the orphan list, record of
-//!   errors, the bit "clean", the features `needs_recovery` and `orphan_present`.
+//!   errors, the bit "clean", the features `needs_recovery` and `orphan_present`. And what changes
+//!   when the volume grows: numbers of blocks and inodes, descriptor blocks, overhead, the features
+//!   `resize_inode` and `meta_bg`. A size that is ahead of its transaction would name descriptors
+//!   that are not there yet.
 //! - Of both: the bit "has errors", set if one of the two has it.
 //! - Of the device: all other fields, until the mount changes one on purpose ([`Deliberate`]).
 //!
@@ -34,7 +37,12 @@ const OWNED: Bytes = owned();
 
 const fn owned() -> Bytes {
     let mut mask = [0; SUPERBLOCK_LEN];
-    let ranges: [(usize, usize); 8] = [
+    let ranges: [(usize, usize); 13] = [
+        (0x00, 0x08),   // inodes, blocks (low half)
+        (0x150, 0x154), // blocks, high half
+        (0xCE, 0xD0),   // reserved descriptor blocks
+        (0x104, 0x108), // first meta block group
+        (0x248, 0x254), // overhead, groups of the copies
         (0x0C, 0x14),   // free blocks (low half), free inodes
         (0x158, 0x15C), // free blocks, high half
         (0x30, 0x34),   // time of the last write
@@ -54,7 +62,8 @@ const fn owned() -> Bytes {
         i += 1;
     }
     mask[STATE_AT] = STATE_VALID;
-    mask[0x60] = 4; // INCOMPAT_RECOVER
+    mask[0x5C] = 0x10; // COMPAT_RESIZE_INODE
+    mask[0x60] = 4 | 0x10; // INCOMPAT_RECOVER, INCOMPAT_META_BG
     mask[0x66] = 1; // RO_COMPAT_ORPHAN_PRESENT
     mask
 }
@@ -170,6 +179,23 @@ mod tests {
             (out.label(), out.max_mnt_count, out.r_blocks_count),
             (&b"new label"[..], 33, 5)
         );
+    }
+
+    /// The superblock of an older transaction goes home while a newer one makes the volume larger.
+    #[test]
+    fn a_size_is_never_ahead_of_its_transaction() {
+        let (home, mut older) = (base(), base());
+        older.blocks_count = 200;
+        older.inodes_count = 20;
+        let mut newer = older.clone();
+        (newer.blocks_count, newer.inodes_count, newer.first_meta_bg) = (300, 30, 2);
+        newer.feature_incompat = crate::Incompat::META_BG;
+        let mut deliberate = Deliberate::default();
+        deliberate.note(&older.encode(), &newer.encode());
+        let out = merged(&older, &home, &deliberate);
+        assert_eq!((out.blocks_count, out.inodes_count, out.first_meta_bg), (200, 20, 0));
+        assert!(out.feature_incompat.is_empty());
+        assert_eq!(merged(&newer, &older, &deliberate).encode(), newer.encode());
     }
 
     #[test]

@@ -12,18 +12,26 @@
 //! operation needs, and every method may be called from many threads.
 
 mod error;
+mod fragments;
+mod mode;
 mod nearest;
 pub mod number;
 mod plain;
+mod resized;
 mod size;
 mod types;
 
 pub use error::{FsError, RemountError, Result};
+pub use fragments::{Defragmented, Fragments, Outcome};
+pub use mode::Mode;
 pub use nearest::nearest;
 pub use number::NumberError;
 pub use plain::{bytes_text, is_active, plain, plain_json, plain_lines};
+pub use resized::{GrowError, Resized};
 pub use size::Size;
 pub use types::*;
+
+use std::time::Duration;
 
 /// Called with the result of an operation, once, by any thread, which holds no lock. It should
 /// return at once.
@@ -206,6 +214,39 @@ pub trait VolumeControl: FileSystem {
     /// Changes label or tunables of the volume, durably.
     fn tune(&self, _change: &Tune) -> Result<()> {
         Err(FsError::NotSupported("this file system has nothing to tune"))
+    }
+
+    /// As [`tune`](Self::tune), by a text that the file system understands. Gives a line for each
+    /// property that has another value now: its name, the value before and the value now, with
+    /// tabs between them.
+    ///
+    /// # Errors
+    /// One line; nothing has changed then.
+    fn tune_by_text(&self, _request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        Err(RemountError("this file system has nothing to tune".into()))
+    }
+
+    /// How a regular file lies on the volume. (What is not written back yet does not count.)
+    fn fragments(&self, _ino: u32) -> Result<Fragments> {
+        Err(FsError::NotSupported("this file system does not say where files lie"))
+    }
+
+    /// Moves a regular file into fewer pieces, if free space has room for that. It may be in use.
+    fn defragment(&self, _ino: u32) -> Result<Defragmented> {
+        Err(FsError::NotSupported("this file system cannot move files"))
+    }
+
+    /// Makes the volume so many bytes long, or as long as its device, while it is in use. With
+    /// `at_most` it may end early, at a size in between.
+    ///
+    /// # Errors
+    /// An errno and a line. The volume is sound, and may have grown a part of the way.
+    fn grow(
+        &self,
+        _bytes: Option<u64>,
+        _at_most: Option<Duration>,
+    ) -> std::result::Result<Resized, GrowError> {
+        Err(FsError::NotSupported("this file system has one size").into())
     }
 
     /// Changes mount options while the file system is in use. Gives lines that the user should see.

@@ -18,7 +18,8 @@
 
 use crate::journal::Journal;
 use crate::log::{Erase, Log};
-use crate::types::Result;
+use crate::log_map::LogMap;
+use crate::types::{JournalError, Result};
 
 impl Journal {
     /// Waits until no handle is open and keeps new ones out, commits, writes everything home and
@@ -29,6 +30,7 @@ impl Journal {
     pub fn freeze(&self) -> Result<()> {
         {
             let mut state = self.state.lock();
+            Self::in_batch(&state)?;
             state.gate.barriers += 1;
             self.end_batch_wait(&mut state);
             while state.tx.has_handles() {
@@ -83,6 +85,47 @@ impl Journal {
         let mut state = self.state.lock();
         state.gate.barriers = state.gate.barriers.saturating_sub(1);
         self.can_join.notify_all();
+    }
+
+    /// Moves the log of the volume to other blocks of it: writes an empty log there, durably, and
+    /// calls `switch`, which makes the volume name these blocks, durably. Transactions go there
+    /// from then on. Never call it with a handle open.
+    ///
+    /// # Errors
+    /// If there is no log on the volume, or the new one would be too small; nothing has changed
+    /// then. If `switch` or the device fails, the journal is aborted.
+    pub fn move_log(&self, map: LogMap, switch: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(log) = self.log.get().filter(|log| !log.is_external()) else {
+            return Err(JournalError::Unsupported("the log is not on the volume".into()));
+        };
+        self.freeze()?;
+        let mut switched = false;
+        let moved = log.move_to(map, || {
+            switched = true;
+            switch()
+        });
+        let done = match moved {
+            Ok(space) => self.use_moved(log, space),
+            Err(e) => Err(e),
+        };
+        if let (Err(e), true) = (&done, switched) {
+            // Which log the volume names is not known.
+            let _ = self.abort(&format!("moving the log failed: {e}"));
+        }
+        self.thaw();
+        done
+    }
+
+    /// Blocks of the log, its superblock and the fast-commit area included; 0 without a log.
+    #[must_use]
+    pub fn log_blocks(&self) -> u32 {
+        self.log.get().map_or(0, Log::maxlen)
+    }
+
+    /// Blocks of the log that are for fast commits, if it has some.
+    #[must_use]
+    pub fn fast_blocks(&self) -> u32 {
+        self.log.get().map_or(0, Log::fast_blocks)
     }
 
     /// True if the log's device may be able to discard; false also without a log.

@@ -143,6 +143,19 @@ impl CheckpointList {
             .collect()
     }
 
+    /// `batch`, and what else the transaction that changed block `last` and older ones still need
+    /// to have written, in block order.
+    pub fn due_before(&self, last: BlockNr, batch: Vec<Due>) -> Vec<Due> {
+        let Some(tid) = batch.iter().find(|due| due.nr == last).map(|due| due.tid) else {
+            return batch;
+        };
+        let mut all = self.due(tid, false);
+        all.extend(batch);
+        all.sort_unstable_by_key(|due| due.nr);
+        all.dedup_by_key(|due| due.nr);
+        all
+    }
+
     /// Blocks in these ranges that are not known to be durable at home, in the version that is to
     /// be.
     pub fn not_home(&self, ranges: &[Range<BlockNr>]) -> Vec<Due> {

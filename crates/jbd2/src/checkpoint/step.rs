@@ -189,6 +189,33 @@ impl Journal {
         mut batch: Vec<Due>,
         other: Option<Block>,
     ) -> Result<u64> {
+        if let Some(first) = self.home_first() {
+            let due = self.checkpoint.not_home(&[first..first.plus(1)]);
+            if !due.is_empty() {
+                let written = self.write_sorted_home(rounds, due, None)?;
+                self.flush_device()?;
+                return Ok(written + self.write_sorted_home(rounds, batch, other)?);
+            }
+        }
+        if let Some(last) = self.home_last().filter(|last| batch.iter().any(|d| d.nr == *last)) {
+            // All that the same transactions need goes first.
+            batch = self.checkpoint.due_before(last, batch);
+            let (now, behind): (Vec<Due>, Vec<Due>) =
+                batch.into_iter().partition(|due| due.nr != last);
+            let written = self.write_sorted_home(rounds, now, other)?;
+            self.flush_device()?;
+            return Ok(written + self.write_sorted_home(rounds, behind, None)?);
+        }
+        self.write_sorted_home(rounds, batch, other)
+    }
+
+    /// As [`write_home`](Self::write_home), in block order.
+    fn write_sorted_home(
+        &self,
+        rounds: &mut Rounds,
+        mut batch: Vec<Due>,
+        other: Option<Block>,
+    ) -> Result<u64> {
         let began = self.clock.now_ns();
         let mut work = self.checkpoint.take(&mut batch);
         let count = work.len() as u64;

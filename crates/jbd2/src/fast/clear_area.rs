@@ -17,6 +17,7 @@
 //! (`docs/design/fast-commit-peers.md`, "The area").
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use extol_block::BlockNr;
 
@@ -31,7 +32,7 @@ impl Journal {
     /// more of them will come. So what the first of these needs at home goes there with the same
     /// flush. The caller has the role.
     pub(crate) fn clear_after_commit(&self, log: &Log) -> Result<()> {
-        let patched = self.patched();
+        let patched = &self.patched();
         // A flush for the log's device is none for that of the blocks.
         let together =
             self.barrier() && !log.is_external() && self.checkpoint.has_unwritten(patched);
@@ -70,12 +71,12 @@ impl Journal {
     /// commit, so the later ones find it done, and mostly that first one, too
     /// (`clear_after_commit`).
     pub(super) fn write_patched_home(&self, place: Place) -> Result<()> {
-        if place.first { self.bring_home(self.patched()) } else { Ok(()) }
+        if place.first { self.bring_home(&self.patched()) } else { Ok(()) }
     }
 
-    fn patched(&self) -> &[Range<BlockNr>] {
+    fn patched(&self) -> Arc<Vec<Range<BlockNr>>> {
         if planted::has(planted::Bug::PatchedNotHome) {
-            return &[];
+            return Arc::default();
         }
         self.fast.patched()
     }

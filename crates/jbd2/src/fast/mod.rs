@@ -53,7 +53,18 @@ impl Journal {
     /// sixteen). So whenever the log holds a newer version of one of these blocks, it goes home
     /// before the first fast commit of a transaction counts.
     pub fn set_patched_blocks(&self, blocks: Vec<Range<BlockNr>>) {
-        let _ = self.fast.patched.set(blocks);
+        *self.fast.patched.write() = Arc::new(blocks);
+    }
+
+    /// Another one of them: a block of descriptors that the volume did not have. (If none are
+    /// named, there are no fast commits.)
+    pub fn add_patched_block(&self, block: BlockNr) {
+        let mut patched = self.fast.patched.write();
+        match Arc::make_mut(&mut patched).last_mut() {
+            None => {}
+            Some(last) if last.end == block => last.end = block.plus(1),
+            Some(_) => Arc::make_mut(&mut patched).push(block..block.plus(1)),
+        }
     }
 
     /// Names the file system's side and turns fast commits on, if the log has an area for them.

@@ -10,6 +10,7 @@ use extol_block::BlockNr;
 use extol_ondisk::fast_commit::FcRecords;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
+use parking_lot::RwLock;
 
 use super::data_checksum::DataChecksums;
 use crate::stats::FastCounters;
@@ -69,7 +70,7 @@ pub trait FastSource: Send + Sync + Debug {
 pub(crate) struct FastCommits {
     pub(super) source: OnceLock<Arc<dyn FastSource>>,
     /// Blocks that must be home, as committed, before a fast commit counts.
-    pub(super) patched: OnceLock<Vec<Range<BlockNr>>>,
+    pub(super) patched: RwLock<Arc<Vec<Range<BlockNr>>>>,
     /// Handles note what they change.
     pub(super) tracks: AtomicBool,
     /// The role is free, for the thread that sleeps ready to lead the open batch.
@@ -87,8 +88,8 @@ impl FastCommits {
     }
 
     /// See [`Journal::set_patched_blocks`].
-    pub fn patched(&self) -> &[Range<BlockNr>] {
-        self.patched.get().map_or(&[], Vec::as_slice)
+    pub fn patched(&self) -> Arc<Vec<Range<BlockNr>>> {
+        Arc::clone(&self.patched.read())
     }
 
     pub fn tracks(&self) -> bool {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use extol_sync::rank::Guard;
 
 use super::Journal;
+use super::batch::BATCH_FULL;
 use super::state::{Admission, State};
 use crate::handle::Handle;
 use crate::transaction::Transaction;
@@ -91,9 +92,16 @@ impl Journal {
             if state.gate.read_only {
                 return Err(JournalError::ReadOnly);
             }
-            let admission = state.admit(credits, self.max_credits(), |n| self.room_for(n));
+            let most = self.most_blocks(&state);
+            let admission = state.admit(credits, most, |n| self.room_for(n));
             if admission == Admission::Joins {
                 break self.join_running(&mut state, credits);
+            }
+            if state.gate.batch && admission != Admission::Waits {
+                let full = self.batch_is_full(&mut state);
+                drop(state);
+                self.shut_down(BATCH_FULL);
+                return Err(full);
             }
             let now = self.clock.now_ns();
             waited_since.get_or_insert(now);
@@ -192,11 +200,9 @@ impl Journal {
         self.check_aborted()?;
         let mut state = self.state.lock();
         let has_room = self.has_room(&state, credits);
+        let most = self.most_blocks(&state);
         let Some(running) = &mut state.tx.running else { return Ok(false) };
-        if !has_room
-            || running.locked
-            || running.credits.saturating_add(credits) > self.max_credits()
-        {
+        if !has_room || running.locked || running.credits.saturating_add(credits) > most {
             return Ok(false);
         }
         running.credits += credits;

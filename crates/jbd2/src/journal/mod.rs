@@ -40,11 +40,13 @@
 //! | `data` | file data: kinds of writes, and flushes for them |
 //! | `deferred` | file data whose write is left to the commit that makes it durable |
 //! | `failure` | abort and shutdown |
+//! | `batch` | many handles in one commit or none (BA-1 to BA-3) |
 //! | `report` | the numbers of [`JournalStats`](crate::JournalStats) |
 //!
 //! The commit itself is in `crate::commit`, the fast commit (FC-1 to FC-9) in `crate::fast::lead`,
 //! checkpoint and freeze in `crate::checkpoint`.
 
+mod batch;
 mod data;
 pub(crate) mod deferred;
 mod failure;
@@ -64,6 +66,7 @@ use extol_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Wakeup};
 
+pub use self::batch::Batch;
 use self::deferred::Deferred;
 pub use self::deferred::DeferredWrite;
 use self::state::{Failure, Gate, LogState, Role, State, SyncRequests, Transactions};
@@ -78,6 +81,7 @@ use crate::fast::async_requests::AsyncRequests;
 use crate::fast::queue::Queue;
 use crate::fast::source::FastCommits;
 use crate::log::Log;
+use crate::planted;
 use crate::space::LogSpace;
 use crate::stats::Counters;
 use crate::types::{JournalError, Result, Tid};
@@ -149,6 +153,9 @@ pub struct Journal {
     pub(crate) deferred: CachePadded<Deferred>,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
+    /// One more than the number of the block that goes home last; 0: none.
+    home_last: AtomicU64,
+    home_first: AtomicU64,
     pub(crate) fast: FastCommits,
 }
 
@@ -174,7 +181,9 @@ fn measure(log: &Log, space: &LogSpace, by_memory: u32, async_commit: bool) -> R
     let max = (space.len() / 4).min(by_memory);
     let needed = log.room_for(max);
     if needed >= space.len() {
-        return Err(JournalError::Unsupported("the journal is too small".into()));
+        let why = "the journal is too small: make a larger one (tune2fs -O ^has_journal, then \
+                   tune2fs -J size=)";
+        return Err(JournalError::Unsupported(why.into()));
     }
     Ok((max, needed))
 }
@@ -247,6 +256,8 @@ impl Journal {
             deferred: CachePadded::default(),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
+            home_last: AtomicU64::new(0),
+            home_first: AtomicU64::new(0),
             device: config.device,
         }))
     }
@@ -272,6 +283,18 @@ impl Journal {
         (state.log.space, state.log.empty, state.fast.area) = (Some(space), log_empty, area);
         state.tx = Transactions::new(next_tid);
         let _ = self.log.set(log);
+        Ok(())
+    }
+
+    /// The log, which is empty, has this space from now on.
+    pub(crate) fn use_moved(&self, log: &Log, space: LogSpace) -> Result<()> {
+        let by_memory = by_memory(self.pinned_max, self.block_size());
+        let (max_transaction, space_needed) = measure(log, &space, by_memory, self.async_commit)?;
+        let mut state = self.state.lock();
+        self.max_transaction.store(max_transaction, Ordering::Relaxed);
+        self.space_needed.store(space_needed, Ordering::Relaxed);
+        state.log.space = Some(space);
+        state.fast.area = log.area().and_then(|range| Area::new(&range));
         Ok(())
     }
 
@@ -410,6 +433,35 @@ impl Journal {
         self.state.lock().log.threshold = threshold;
         self.checkpoint_wakeup.wake();
         Ok(())
+    }
+
+    /// From now on this block is written home only behind a flush that covers all other blocks of
+    /// its transaction and of older ones: what it says is true of what is at home, whatever the
+    /// log holds.
+    pub fn set_home_last(&self, block: Option<BlockNr>) {
+        self.home_last.store(block.map_or(0, |nr| nr.0.saturating_add(1)), Ordering::Release);
+    }
+
+    /// From now on this block is written home, and flushed, before any other block.
+    pub fn set_home_first(&self, block: Option<BlockNr>) {
+        self.home_first.store(block.map_or(0, |nr| nr.0.saturating_add(1)), Ordering::Release);
+    }
+
+    pub(crate) fn home_first(&self) -> Option<BlockNr> {
+        self.home_first.load(Ordering::Acquire).checked_sub(1).map(BlockNr)
+    }
+
+    pub(crate) fn home_last(&self) -> Option<BlockNr> {
+        if planted::has(planted::Bug::SuperblockHomeFirst) {
+            return None;
+        }
+        self.home_last.load(Ordering::Acquire).checked_sub(1).map(BlockNr)
+    }
+
+    /// The volume has so many blocks from now on, if it had fewer. What lies in the new ones is on
+    /// the device.
+    pub fn extend_to(&self, blocks: u64) {
+        self.cache.extend_to(blocks);
     }
 
     /// Is the block's number within the volume?

@@ -88,6 +88,10 @@ pub(crate) struct Gate {
     pub barriers: u32,
     /// Frozen until further notice: handles are refused.
     pub read_only: bool,
+    /// A batch keeps the running transaction from being committed (`super::batch`).
+    pub batch: bool,
+    /// A handle found no room in it.
+    pub batch_full: bool,
 }
 
 /// What a handle that wants to join meets.

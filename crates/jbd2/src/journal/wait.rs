@@ -63,7 +63,7 @@ impl Journal {
     /// Asks for the commit of `tid` without waiting.
     pub fn request_commit(&self, tid: Tid) {
         let mut state = self.state.lock();
-        if !state.tx.committed.at_least(tid) {
+        if !state.tx.committed.at_least(tid) && !state.gate.batch {
             self.want(&mut state, tid);
         }
     }
@@ -120,6 +120,7 @@ impl Journal {
                     continue;
                 }
             };
+            Self::in_batch(&state)?;
             if !std::mem::replace(&mut counted, true) {
                 self.count(&mut state, is_running);
             }

@@ -50,7 +50,7 @@ use crate::types::{JournalError, Result, Tid};
 
 pub(crate) use fast_commit::FastCommits;
 pub use fast_commit::FastLog;
-pub use replay::ReplaySink;
+pub use replay::{FsSize, ReplaySink};
 pub(crate) use replay::{Limits, Plan};
 pub(crate) use scan::{Scanned, Scanner};
 pub use sink::{HomeSink, Overlay, OverlayDevice, ScratchDevice};
@@ -111,10 +111,10 @@ pub(crate) fn prepare(
     log: &dyn BlockDevice,
     map: &LogMap,
     sb: &JournalSuperblock,
-    fs_blocks: u64,
+    fs: impl Into<FsSize>,
 ) -> Result<Prepared> {
     let scanned = Scanner::new(log, map, sb)?.run()?;
-    let limits = Limits { fs_blocks, log: map.is_internal().then_some(map) };
+    let limits = Limits { fs: fs.into(), log: map.is_internal().then_some(map) };
     let plan = Plan::make(log, map, sb, &scanned, limits)?;
     let fast_commits = fast_commit::look(log, map, sb, scanned.end)?;
     Ok(Prepared { scanned, plan, fast_commits })
@@ -132,7 +132,7 @@ pub(crate) fn refusal(fast_commits: FastCommits) -> Option<JournalError> {
 /// Gives the committed contents of all blocks of a log to `sink`. Changes neither log nor
 /// superblock.
 ///
-/// `log` holds the log, `fs_blocks` is the size of the file system that it belongs to.
+/// `log` holds the log, `fs` is the size of the file system that it belongs to.
 ///
 /// # Errors
 /// If the log is damaged, or of a kind that is not known. Then nothing was given.
@@ -140,14 +140,14 @@ pub fn recover(
     log: &dyn BlockDevice,
     map: &LogMap,
     sb: &JournalSuperblock,
-    fs_blocks: u64,
+    fs: impl Into<FsSize>,
     sink: &mut dyn ReplaySink,
 ) -> Result<Recovered> {
     sb.validate(map.block_size(), u64::from(map.len()))?;
     if sb.start == 0 {
         return Ok(Recovered::nothing(sb));
     }
-    let Prepared { scanned, plan, fast_commits } = prepare(log, map, sb, fs_blocks)?;
+    let Prepared { scanned, plan, fast_commits } = prepare(log, map, sb, fs)?;
     if let Some(refusal) = refusal(fast_commits) {
         return Err(refusal);
     }
@@ -180,10 +180,10 @@ pub fn recover_to_device(
     fs: &dyn BlockDevice,
     map: &LogMap,
     sb: &mut JournalSuperblock,
-    fs_blocks: u64,
+    size: impl Into<FsSize>,
 ) -> Result<Recovered> {
     let mut sink = HomeSink::new(fs, map.block_size());
-    let recovered = recover(log, map, sb, fs_blocks, &mut sink)?;
+    let recovered = recover(log, map, sb, size, &mut sink)?;
     if recovered.fast_commits.is_some() {
         keep_fast_commits(log, map, sb, recovered.end_tid)?;
     } else if sb.start != 0 {
@@ -252,10 +252,10 @@ pub fn recover_to_memory(
     log: &dyn BlockDevice,
     map: &LogMap,
     sb: &JournalSuperblock,
-    fs_blocks: u64,
+    fs: impl Into<FsSize>,
 ) -> Result<(Recovered, Overlay)> {
     let mut overlay = Overlay::default();
-    let recovered = recover(log, map, sb, fs_blocks, &mut overlay)?;
+    let recovered = recover(log, map, sb, fs, &mut overlay)?;
     Ok((recovered, overlay))
 }
 

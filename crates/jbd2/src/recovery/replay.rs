@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use extol_block::{BlockDevice, BlockNr};
+use extol_ondisk::{Geometry, Superblock};
 
 use super::scan::{BadCopy, Scanned};
 use super::walk::Walk;
@@ -26,7 +27,8 @@ pub trait ReplaySink {
     /// One block.
     fn block(&mut self, nr: BlockNr, data: &[u8], tid: Tid) -> Result<()>;
 
-    /// All blocks were given. What they became must be durable when this returns, if it is to last.
+    /// All blocks were given, or all but one that may be there only behind these. What they became
+    /// must be durable when this returns, if it is to last.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -36,6 +38,38 @@ pub(crate) struct Copy {
     pub(crate) tag: Tag,
     pub(crate) tid: Tid,
     pub(crate) at: u32,
+}
+
+/// The size of the file system that a log belongs to.
+///
+/// One that grew before the crash has logged blocks behind the end that its superblock at home
+/// states. Linux logs bitmaps and descriptors of new groups before the superblock that counts them,
+/// so the last transaction may have such blocks though no superblock of the log counts them either:
+/// what bounds a home block is the device.
+#[derive(Clone, Copy, Debug)]
+pub struct FsSize {
+    /// Blocks, as its superblock at home states them.
+    blocks: u64,
+    /// Blocks of its device.
+    most: u64,
+    /// Where its superblock lies, if a copy of it in the log may state more.
+    superblock: Option<(BlockNr, usize)>,
+}
+
+impl FsSize {
+    /// Of a file system that may have grown in transactions that are only in the log.
+    #[must_use]
+    pub fn of(geo: &Geometry, device: &dyn BlockDevice) -> Self {
+        let most = device.size() >> geo.block_size.bits();
+        let blocks = geo.blocks();
+        Self { blocks, most: most.max(blocks), superblock: Some(geo.super_block()) }
+    }
+}
+
+impl From<u64> for FsSize {
+    fn from(blocks: u64) -> Self {
+        Self { blocks, most: blocks, superblock: None }
+    }
 }
 
 /// What is known of a home block.
@@ -54,12 +88,26 @@ pub(crate) struct Plan {
     pub(crate) revoked: u32,
     /// Revoke records.
     pub(crate) records: u64,
+    /// Where the copy of the superblock is.
+    pub(crate) order: Order,
+}
+
+/// In which order blocks go home: at every moment the superblock there counts only descriptors that
+/// are there, so that whatever reads them before a replay finds sound ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// That of the log.
+    Log,
+    /// The file system grew: its superblock goes home behind a flush of all else.
+    SuperblockLast,
+    /// It became smaller: the superblock goes home first, and is flushed.
+    SuperblockFirst,
 }
 
 /// Where copies may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
-    pub(crate) fs_blocks: u64,
+    pub(crate) fs: FsSize,
     /// The log, if it is on the file system's own device: no copy may go there.
     pub(crate) log: Option<&'a LogMap>,
 }
@@ -81,6 +129,7 @@ impl Plan {
         };
         collector.run(scanned.end)?;
         collector.check_bad(&scanned.bad_copies)?;
+        let order = collector.order(limits.fs)?;
         let Collector { copies, homes, records, .. } = collector;
         let mut revoked = 0;
         let mut live = Vec::new();
@@ -93,7 +142,13 @@ impl Plan {
                 live.push(*copy);
             }
         }
-        Ok(Self { copies: live, revoked, records })
+        let superblock = limits.fs.superblock.map(|(block, _)| block);
+        match order {
+            Order::Log => {}
+            Order::SuperblockLast => live.sort_by_key(|copy| Some(copy.tag.block) == superblock),
+            Order::SuperblockFirst => live.sort_by_key(|copy| Some(copy.tag.block) != superblock),
+        }
+        Ok(Self { copies: live, revoked, records, order })
     }
 
     /// Third pass. Gives the number of blocks.
@@ -116,6 +171,14 @@ impl Plan {
             if copy.tag.flags.contains(TagFlags::ESCAPE) {
                 unescape(&mut block);
             }
+            let flushes_before = match self.order {
+                Order::Log => false,
+                Order::SuperblockLast => count + 1 == self.copies.len() as u32,
+                Order::SuperblockFirst => count == 1,
+            };
+            if flushes_before {
+                sink.finish()?;
+            }
             sink.block(copy.tag.block, &block, copy.tid)?;
             count += 1;
         }
@@ -134,8 +197,8 @@ fn is_revoked(home: &Home, tid: Tid) -> bool {
 
 fn check_home(copy: &Copy, limits: Limits<'_>) -> Result<()> {
     let nr = copy.tag.block;
-    let problem = if nr.0 >= limits.fs_blocks {
-        "is outside of the file system"
+    let problem = if nr.0 >= limits.fs.most {
+        "is behind the end of the device"
     } else if limits.log.is_some_and(|log| log.contains(nr)) {
         "is in the log itself"
     } else {
@@ -211,6 +274,32 @@ impl Collector<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The order, by the sizes that superblocks in the log and at home state.
+    fn order(&mut self, fs: FsSize) -> Result<Order> {
+        let Some((block, offset)) = fs.superblock else { return Ok(Order::Log) };
+        let mut bytes = Vec::new();
+        let mut newest = None;
+        for copy in self.copies.iter().filter(|copy| copy.tag.block == block) {
+            bytes.clear();
+            bytes.extend_from_slice(self.walk.read(copy.at)?);
+            if !copy.tag.verify(&self.walk.format, copy.tid, &bytes) {
+                // Revoked, or the plan is refused.
+                continue;
+            }
+            if copy.tag.flags.contains(TagFlags::ESCAPE) {
+                unescape(&mut bytes);
+            }
+            let logged = bytes.get(offset..).and_then(|bytes| Superblock::decode(bytes).ok());
+            let Some(blocks) = logged.map(|sb| sb.blocks_count) else { continue };
+            if blocks > fs.blocks {
+                return Ok(Order::SuperblockLast);
+            }
+            newest = Some(blocks);
+        }
+        let is_smaller = newest.is_some_and(|blocks| blocks < fs.blocks);
+        Ok(if is_smaller { Order::SuperblockFirst } else { Order::Log })
     }
 
     /// A bad copy is corruption unless it was revoked.

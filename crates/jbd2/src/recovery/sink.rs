@@ -271,6 +271,10 @@ impl BlockDevice for OverlayDevice {
     fn zero_range(&self, offset: u64, len: u64) -> extol_block::Result<()> {
         self.change(DeviceOp::Zero, offset, |inner| inner.zero_range(offset, len))
     }
+
+    fn set_size(&self, bytes: u64) -> extol_block::Result<()> {
+        self.change(DeviceOp::Resize, 0, |inner| inner.set_size(bytes))
+    }
 }
 
 /// A device seen through an [`Overlay`] that takes every change. The device itself stays as it is.

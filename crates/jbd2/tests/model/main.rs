@@ -10,6 +10,7 @@
 //! | `lab` | a journal on it with the smallest log, and what a crash at any moment must leave |
 //! | `commits` | is what was acknowledged durable, whole, and never lost? |
 //! | `fast` | are fast commits durable, on what they count on, beside everything else that happens? |
+//! | `batch` | does a batch keep every commit from starting, and is all of it durable or nothing? |
 //! | `batch_wait` | does a leader that waits for others always go on, with all requests that joined? |
 //! | `freeze` | does a freeze keep all handles out, with an empty log, and do all come back? |
 //! | `failure` | after an abort: does every waiter get an error, and none success for what is lost? |
@@ -27,6 +28,7 @@
 //! cargo test -p extol-jbd2 --features model --test model   # EXTOL_LONG=1: 50 times the schedules
 //! ```
 
+mod batch;
 mod batch_wait;
 mod cache;
 mod checkpoint;

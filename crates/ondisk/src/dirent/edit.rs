@@ -131,6 +131,20 @@ pub fn replace(
     Ok(Some(old))
 }
 
+/// Makes all entries of an inode lead to another one; gives how many these were.
+///
+/// # Errors
+/// A broken chain; the area is unchanged.
+pub fn renumber(area: &mut [u8], old: InodeNr, new: InodeNr) -> Result<usize> {
+    let its = |entry: &Result<Entry<'_>>| {
+        entry.as_ref().map_or(true, |entry| entry.is_used() && entry.ino == old)
+    };
+    let places = iter(area).filter(its).map(|entry| Ok(entry?.offset));
+    let places = places.collect::<Result<Vec<_>>>()?;
+    places.iter().for_each(|at| put32(area, *at, new.0));
+    Ok(places.len())
+}
+
 /// Makes the area one unused entry.
 pub fn init_area(area: &mut [u8]) {
     area.fill(0);

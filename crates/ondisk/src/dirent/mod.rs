@@ -19,7 +19,9 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use edit::{NewEntry, add, add_at, init_area, init_dots, pack, remove, remove_at, replace};
+pub use edit::{
+    NewEntry, add, add_at, init_area, init_dots, pack, remove, remove_at, renumber, replace,
+};
 pub use tail::{TAIL_LEN, set_csum, tail_size, verify_csum};
 
 use crate::bytes::{get8, get16, get32};

@@ -129,3 +129,28 @@ fn tail() {
     block[1019] = 0;
     assert!(!verify_csum(&block, InodeSeed(7)).unwrap_err().is_checksum());
 }
+
+#[test]
+fn all_entries_of_an_inode() {
+    let mut area = vec![0; 128];
+    init_dots(&mut area, InodeNr(20), InodeNr(2), None);
+    for (name, ino) in [(b"a", 30), (b"b", 31), (b"c", 30)] {
+        assert!(add(&mut area, name, InodeNr(ino), Some(FileType::Regular)).unwrap());
+    }
+    remove(&mut area, b"c").unwrap();
+    add(&mut area, b"d", InodeNr(30), None).unwrap();
+    assert_eq!(renumber(&mut area, InodeNr(30), InodeNr(7)).unwrap(), 2);
+    assert_eq!(renumber(&mut area, InodeNr(20), InodeNr(8)).unwrap(), 1);
+    assert_eq!(renumber(&mut area, InodeNr(30), InodeNr(9)).unwrap(), 0);
+    let now = iter(&area).map(|e| e.unwrap()).map(|e| (e.name.to_vec(), e.ino.0, e.file_type));
+    let file = Some(FileType::Regular);
+    let expected: [(&[u8], _, _); 5] =
+        [(b".", 8, None), (b"..", 2, None), (b"a", 7, file), (b"b", 31, file), (b"d", 7, None)];
+    assert!(now.eq(expected.map(|(name, ino, kind)| (name.to_vec(), ino, kind))));
+    // A broken chain: nothing changes.
+    let last = iter(&area).last().unwrap().unwrap().offset;
+    area[last + 4] = 6;
+    let before = area.clone();
+    assert!(renumber(&mut area, InodeNr(7), InodeNr(9)).is_err());
+    assert_eq!(area, before);
+}

@@ -18,8 +18,8 @@ impl Geometry {
         if g == 0 {
             return true;
         }
-        if self.compat.contains(Compat::SPARSE_SUPER2) {
-            return self.backup_bgs.contains(&g);
+        if self.compat().contains(Compat::SPARSE_SUPER2) {
+            return self.backup_bgs().contains(&g);
         }
         if g == 1 || !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
             return true;
@@ -29,12 +29,12 @@ impl Geometry {
 
     /// Groups that hold copies of the superblock, without group 0.
     pub fn backup_groups(&self) -> impl Iterator<Item = GroupNr> + '_ {
-        (1..self.groups).map(GroupNr).filter(|&g| self.has_super(g))
+        (1..self.groups()).map(GroupNr).filter(|&g| self.has_super(g))
     }
 
     /// True if the descriptor of `group` is placed by meta_bg.
     fn is_meta_placed(&self, group: GroupNr) -> bool {
-        group.0 / self.descs_per_block() >= self.first_meta_bg
+        group.0 / self.descs_per_block() >= self.first_meta_bg()
     }
 
     /// With bigalloc and blocks of 1 KiB, group 0 starts with the boot block, before the
@@ -49,7 +49,7 @@ impl Geometry {
         let per_block = self.descs_per_block();
         let index = group.0 / per_block;
         let offset = (group.0 % per_block) as usize * usize::from(self.desc_size);
-        let block = if index < self.first_meta_bg {
+        let block = if index < self.first_meta_bg() {
             self.super_block().0.plus(1 + u64::from(index))
         } else {
             let first = GroupNr(index * per_block);
@@ -68,7 +68,7 @@ impl Geometry {
             let place = group.0 % per_block;
             u32::from(place <= 1 || place == per_block - 1)
         } else if self.has_super(group) {
-            self.first_meta_bg
+            self.first_meta_bg()
         } else {
             0
         }
@@ -78,9 +78,15 @@ impl Geometry {
     /// for growing.
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNr) -> u32 {
+        let descs = self.descs();
         let sb = u32::from(self.has_super(group));
-        let reserved = if sb == 1 && !self.is_meta_placed(group) { self.reserved_gdt } else { 0 };
-        self.boot_block(group) as u32 + sb + self.group_desc_blocks(group) + reserved
+        let placed = group.0 / self.descs_per_block() >= descs.first_meta_bg;
+        let blocks = match (placed, sb) {
+            (true, _) => self.group_desc_blocks(group),
+            (false, 0) => 0,
+            (false, _) => descs.first_meta_bg + descs.reserved,
+        };
+        self.boot_block(group) as u32 + sb + blocks
     }
 }
 

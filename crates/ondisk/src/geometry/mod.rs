@@ -1,5 +1,7 @@
-//! What never changes while a volume is open: sizes, counts, features, seeds, and where the fixed
-//! metadata lies.
+//! Sizes, counts, features and seeds of a volume, and where its fixed metadata lies.
+//!
+//! Most of it never changes while a volume is open. What a growing volume changes is in
+//! `size`, shared by all clones.
 //!
 //! ```text
 //!  group with a superblock copy          other groups      meta_bg (1st, 2nd, last of meta group)
@@ -14,25 +16,28 @@
 //! relies on that.
 
 mod layout;
+mod size;
 mod validate;
 
+use std::sync::Arc;
+
 use crate::checksum::FsSeed;
-use crate::features::{Compat, Incompat, RoCompat};
+use crate::features::RoCompat;
 use crate::ids::{GroupNr, InodeNr};
 use crate::{BlockNr, BlockSize};
+pub use size::DescBlocks;
+use size::SizeCell;
 
 /// Size of an inode in revision 0, and the smallest one.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// Extra bytes of the inode fields that are defined today.
 pub const FULL_EXTRA_ISIZE: u16 = 32;
 
-/// Immutable numbers of a volume, validated.
+/// The numbers of a volume, validated. Clones see the same size when the volume grows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Block size.
     pub block_size: BlockSize,
-    /// Blocks on the volume.
-    pub blocks: u64,
     /// First block of group 0: 1 for blocks of 1 KiB without bigalloc, else 0.
     pub first_data_block: u64,
     /// Blocks per group.
@@ -43,18 +48,10 @@ pub struct Geometry {
     pub cluster_ratio: u32,
     /// Inodes per group.
     pub inodes_per_group: u32,
-    /// Inodes on the volume.
-    pub inodes: u32,
     /// Bytes per inode, a power of two of at least 128.
     pub inode_size: u16,
     /// Bytes per group descriptor, a power of two of at least 32.
     pub desc_size: u16,
-    /// Number of groups.
-    pub groups: u32,
-    /// Compatible features, as when the geometry was made.
-    pub compat: Compat,
-    /// Incompatible features.
-    pub incompat: Incompat,
     /// Read-only compatible features.
     pub ro_compat: RoCompat,
     /// Seed of metadata checksums.
@@ -71,19 +68,14 @@ pub struct Geometry {
     pub first_ino: InodeNr,
     /// Blocks of one group's inode table.
     pub inode_table_blocks: u32,
-    /// Descriptor blocks per superblock copy reserved for growing.
-    pub reserved_gdt: u32,
-    /// First descriptor block that is placed by meta_bg; without meta_bg, all of them are before
-    /// it.
-    pub first_meta_bg: u32,
     /// log2 of the groups per flexible group; 0 without flex_bg.
     pub log_groups_per_flex: u8,
     /// Extra bytes every inode has.
     pub min_extra_isize: u16,
     /// Extra bytes a new inode gets; 0 if inodes are 128 bytes.
     pub want_extra_isize: u16,
-    /// Groups with superblock copies under sparse_super2.
-    pub backup_bgs: [u32; 2],
+    /// What changes when the volume grows.
+    size: Arc<SizeCell>,
 }
 
 impl Geometry {
@@ -108,33 +100,34 @@ impl Geometry {
     /// True if the volume has such a block (block 0 of a 1 KiB volume, the boot block, is none).
     #[must_use]
     pub fn is_valid_block(&self, nr: BlockNr) -> bool {
-        (self.first_data_block..self.blocks).contains(&nr.0)
+        (self.first_data_block..self.blocks()).contains(&nr.0)
     }
 
     /// True if all of `len` blocks from `nr` exist and `len` is not zero.
     #[must_use]
     pub fn is_valid_range(&self, nr: BlockNr, len: u64) -> bool {
         let end = nr.0.checked_add(len);
-        len > 0 && nr.0 >= self.first_data_block && end.is_some_and(|end| end <= self.blocks)
+        len > 0 && nr.0 >= self.first_data_block && end.is_some_and(|end| end <= self.blocks())
     }
 
     /// True for the numbers that inodes have.
     #[must_use]
     pub fn is_valid_inode(&self, ino: InodeNr) -> bool {
-        (1..=self.inodes).contains(&ino.0)
+        (1..=self.inodes()).contains(&ino.0)
     }
 
     /// True for the numbers that groups have.
     #[must_use]
     pub fn is_valid_group(&self, group: GroupNr) -> bool {
-        group.0 < self.groups
+        group.0 < self.groups()
     }
 
     /// The group that a block lies in. Blocks outside the volume give the nearest group.
     #[must_use]
     pub fn group_of_block(&self, nr: BlockNr) -> GroupNr {
-        let group = nr.0.saturating_sub(self.first_data_block) / u64::from(self.blocks_per_group);
-        GroupNr(u32::try_from(group).unwrap_or(u32::MAX).min(self.groups - 1))
+        let nr = nr.0.min(self.blocks() - 1);
+        let group = nr.saturating_sub(self.first_data_block) / u64::from(self.blocks_per_group);
+        GroupNr(u32::try_from(group).unwrap_or(u32::MAX))
     }
 
     /// First block of a group.
@@ -146,7 +139,7 @@ impl Geometry {
     /// Blocks in a group: fewer in the last one, none in groups that do not exist.
     #[must_use]
     pub fn group_blocks(&self, group: GroupNr) -> u32 {
-        let left = self.blocks.saturating_sub(self.group_first_block(group).0);
+        let left = self.blocks().saturating_sub(self.group_first_block(group).0);
         u32::try_from(left).unwrap_or(u32::MAX).min(self.blocks_per_group)
     }
 
@@ -185,7 +178,7 @@ impl Geometry {
     /// Blocks of the whole descriptor table.
     #[must_use]
     pub fn desc_blocks(&self) -> u32 {
-        self.groups.div_ceil(self.descs_per_block())
+        self.groups().div_ceil(self.descs_per_block())
     }
 
     /// Groups per flexible group.

@@ -1,6 +1,9 @@
 //! From a superblock to a [`Geometry`]: every number is checked, alone, against the others and
 //! against the device.
 
+use std::sync::Arc;
+
+use super::size::{DescBlocks, Size, SizeCell};
 use super::{FULL_EXTRA_ISIZE, GOOD_OLD_INODE_SIZE, Geometry};
 use crate::block_size::BlockSize;
 use crate::error::{OnDiskError, Result, ensure};
@@ -29,20 +32,27 @@ impl Geometry {
         ensure(sb.r_blocks_count <= sb.blocks_count, "more reserved blocks than blocks")?;
         let (min_extra_isize, want_extra_isize) =
             extra_sizes(sb, inodes.size - GOOD_OLD_INODE_SIZE);
+        let size = Size {
+            blocks: sb.blocks_count,
+            inodes: sb.inodes_count,
+            groups,
+            descs: DescBlocks {
+                first_meta_bg: descs.first_meta_bg,
+                reserved: u32::from(sb.reserved_gdt_blocks),
+            },
+            backup_bgs: sb.backup_bgs,
+            compat: sb.feature_compat,
+            incompat: sb.feature_incompat,
+        };
         let geo = Self {
             block_size,
-            blocks: sb.blocks_count,
             first_data_block: u64::from(sb.first_data_block),
             blocks_per_group: sb.blocks_per_group,
             clusters_per_group: clusters.per_group,
             cluster_ratio: clusters.ratio,
             inodes_per_group: sb.inodes_per_group,
-            inodes: sb.inodes_count,
             inode_size: inodes.size,
             desc_size: descs.size,
-            groups,
-            compat: sb.feature_compat,
-            incompat: sb.feature_incompat,
             ro_compat: sb.feature_ro_compat,
             fs_seed: sb.fs_seed(),
             uuid: sb.uuid,
@@ -51,12 +61,10 @@ impl Geometry {
             def_hash_version: sb.def_hash_version,
             first_ino: inodes.first,
             inode_table_blocks: inodes.table_blocks,
-            reserved_gdt: u32::from(sb.reserved_gdt_blocks),
-            first_meta_bg: descs.first_meta_bg,
             log_groups_per_flex: descs.log_groups_per_flex,
             min_extra_isize,
             want_extra_isize,
-            backup_bgs: sb.backup_bgs,
+            size: Arc::new(SizeCell::new(size)),
         };
         // Group 0 holds the descriptors of all groups.
         let needed = u64::from(geo.base_meta_blocks(GroupNr(0)));

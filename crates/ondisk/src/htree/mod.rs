@@ -71,7 +71,7 @@ pub struct DxInfo {
 /// Most levels of nodes between root and leaves.
 #[must_use]
 pub fn max_levels(geo: &Geometry) -> u8 {
-    if geo.incompat.contains(Incompat::LARGE_DIR) { 2 } else { 1 }
+    if geo.incompat().contains(Incompat::LARGE_DIR) { 2 } else { 1 }
 }
 
 /// An entry of an index block.

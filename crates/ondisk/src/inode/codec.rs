@@ -48,7 +48,7 @@ impl Inode {
         let mode = get16(b, 0);
         let flags = InodeFlags::from_bits_retain(get32(b, 0x20));
         let wide_size = FileType::from_mode(mode) == Some(FileType::Regular)
-            || geo.incompat.contains(Incompat::LARGE_DIR);
+            || geo.incompat().contains(Incompat::LARGE_DIR);
         let wide_blocks = geo.ro_compat.contains(RoCompat::HUGE_FILE);
         let blocks =
             join64(get32(b, 0x1C), if wide_blocks { u32::from(get16(b, 0x74)) } else { 0 });
@@ -71,7 +71,11 @@ impl Inode {
             generation: get32(b, 0x64),
             file_acl: join64(
                 get32(b, 0x68),
-                if geo.incompat.contains(Incompat::BIT64) { u32::from(get16(b, 0x76)) } else { 0 },
+                if geo.incompat().contains(Incompat::BIT64) {
+                    u32::from(get16(b, 0x76))
+                } else {
+                    0
+                },
             ),
             faddr: get32(b, 0x70),
             extra_isize,

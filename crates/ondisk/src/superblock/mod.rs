@@ -28,6 +28,19 @@ const CHECKSUM_AT: usize = 0x3FC;
 /// The area that survives a journal replay: what went wrong must not be forgotten.
 pub const ERROR_AREA: std::ops::Range<usize> = 0x194..0x200;
 
+/// A uuid in its usual form.
+#[must_use]
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut s = String::with_capacity(36);
+    for (i, b) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            s.push('-');
+        }
+        s.push_str(&format!("{b:02x}"));
+    }
+    s
+}
+
 impl Superblock {
     /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
     /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).

@@ -129,7 +129,7 @@ fn geometry_refuses() {
 fn geometry_places() {
     let geo = geometry(|_| {});
     assert_eq!(
-        (geo.groups, geo.group_blocks(GroupNr(4)), geo.group_blocks(GroupNr(5))),
+        (geo.groups(), geo.group_blocks(GroupNr(4)), geo.group_blocks(GroupNr(5))),
         (5, 100, 0)
     );
     assert_eq!(geo.group_of_block(BlockNr(8193)), GroupNr(1));

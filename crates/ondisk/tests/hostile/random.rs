@@ -13,7 +13,7 @@ use super::{geometry, sound};
 fn feed(bytes: &[u8], geo: &Geometry) {
     let nr = InodeNr(12);
     let _ = Superblock::decode(bytes);
-    for group in [GroupNr(0), GroupNr(geo.groups - 1), GroupNr(u32::MAX)] {
+    for group in [GroupNr(0), GroupNr(geo.groups() - 1), GroupNr(u32::MAX)] {
         let _ = GroupDesc::decode(bytes, geo, group);
     }
     if let Ok(inode) = Inode::decode(bytes, nr, geo) {
@@ -55,15 +55,16 @@ fn feed(bytes: &[u8], geo: &Geometry) {
 
 /// Asks a geometry everything.
 fn ask(geo: &Geometry) {
-    for group in [0, 1, 2, geo.groups / 2, geo.groups - 1, geo.groups, u32::MAX].map(GroupNr) {
+    for group in [0, 1, 2, geo.groups() / 2, geo.groups() - 1, geo.groups(), u32::MAX].map(GroupNr)
+    {
         let _ = (geo.group_first_block(group), geo.group_blocks(group), geo.group_clusters(group));
         let _ = (geo.has_super(group), geo.desc_block(group), geo.base_meta_blocks(group));
         let _ = geo.inode_at(group, 5);
     }
-    for n in [0, 1, geo.blocks - 1, geo.blocks, u64::MAX] {
+    for n in [0, 1, geo.blocks() - 1, geo.blocks(), u64::MAX] {
         let _ = (geo.group_of_block(BlockNr(n)), geo.is_valid_range(BlockNr(n), 9));
     }
-    for n in [0, 1, geo.inodes, u32::MAX] {
+    for n in [0, 1, geo.inodes(), u32::MAX] {
         let _ = geo.group_of_inode(InodeNr(n));
     }
     let _ = (geo.desc_blocks(), geo.groups_per_flex(), geo.inodes_per_block());

@@ -25,7 +25,7 @@ pub fn check_super(image: &Image) {
 pub fn check_groups(image: &Image) {
     let geo = &image.geo;
     let (mut free_blocks, mut free_inodes) = (0u64, 0u32);
-    for group in (0..geo.groups).map(GroupNr) {
+    for group in (0..geo.groups()).map(GroupNr) {
         let desc = image.desc(group);
         let bytes = image.desc_bytes(group);
         let mut copy = bytes.to_vec();
@@ -125,8 +125,8 @@ pub fn check_dumpe2fs(image: &Image, path: &Path) {
             assert_eq!(ours, theirs);
         }
     }
-    assert_eq!(groups, geo.groups);
-    for g in 0..geo.groups {
+    assert_eq!(groups, geo.groups());
+    for g in 0..geo.groups() {
         let boot = u32::from(g == 0 && geo.block_len() == 1024 && geo.first_data_block == 0);
         let ours = geo.base_meta_blocks(GroupNr(g));
         assert_eq!(ours, boot + seen.get(&g).copied().unwrap_or(0), "start of group {g}");
@@ -232,7 +232,7 @@ pub fn check_directory(image: &Image, ino: InodeNr, inode: &Inode) -> bool {
             let entry = entry.expect("chain");
             if entry.is_used() {
                 let kind = image.inode(entry.ino).kind();
-                let typed = geo.incompat.contains(Incompat::FILETYPE);
+                let typed = geo.incompat().contains(Incompat::FILETYPE);
                 assert_eq!(entry.file_type, if typed { kind } else { None }, "{:?}", entry.name);
             }
         }
@@ -258,7 +258,7 @@ pub fn check_orphan_file_and_mmp(image: &Image) {
             assert_eq!(orphan_file::find_free(&copy, 0), Some(0));
         }
     }
-    if geo.incompat.contains(Incompat::MMP) {
+    if geo.incompat().contains(Incompat::MMP) {
         let block = image.block(BlockNr(image.sb.mmp_block));
         let found = mmp::Mmp::decode(block, geo).expect("MMP block");
         assert_eq!(found.seq, mmp::SEQ_CLEAN);

@@ -52,7 +52,7 @@ impl Image {
 
     pub fn used_inodes(&self) -> Vec<InodeNr> {
         let mut out = Vec::new();
-        for group in (0..self.geo.groups).map(GroupNr) {
+        for group in (0..self.geo.groups()).map(GroupNr) {
             let desc = self.desc(group);
             if desc.flags.contains(GroupFlags::INODE_UNINIT) {
                 continue;

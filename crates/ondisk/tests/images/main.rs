@@ -91,7 +91,7 @@ fn check(options: &[&str], size: &str) -> Image {
     check_groups(&image);
     check_dumpe2fs(&image, &path);
     let hashed = check_inodes(&image);
-    let indexed = image.geo.compat.contains(Compat::DIR_INDEX);
+    let indexed = image.geo.compat().contains(Compat::DIR_INDEX);
     // One directory has enough entries to be hashed.
     if indexed && image.geo.block_len() <= 4096 {
         assert!(hashed > 0, "{options:?}");

@@ -1,5 +1,7 @@
 //! What recovery of an undamaged log gives.
 
+use extol_ondisk::{Geometry, Superblock};
+
 use super::*;
 
 #[test]
@@ -67,7 +69,48 @@ fn block_numbers_beyond_32_bits() {
     let (_, overlay) = recover_to_memory(&rig.device, &rig.map, &rig.sb, nr + 1).unwrap();
     assert_eq!(**overlay.get(BlockNr(nr)).unwrap(), tx.blocks[0].1);
     let error = recover_to_memory(&rig.device, &rig.map, &rig.sb, nr).unwrap_err();
-    assert!(error.to_string().contains("outside of the file system"), "{error}");
+    assert!(error.to_string().contains("behind the end of the device"), "{error}");
+}
+
+/// A file system that grew before the crash: the log has blocks behind the end that the superblock
+/// at home states, with or without a superblock that counts them.
+#[test]
+fn the_file_system_may_have_grown() {
+    for size in [1024, 4096] {
+        let stating = |blocks: u64| {
+            let mut sb = Superblock::new_empty();
+            sb.first_data_block = u32::from(size == 1024);
+            sb.log_block_size = if size == 1024 { 0 } else { 2 };
+            (sb.blocks_per_group, sb.clusters_per_group) = (256, 256);
+            (sb.inodes_per_group, sb.inode_size, sb.first_ino) = (16, 256, 11);
+            sb.blocks_count = blocks;
+            sb.inodes_count = 16 * (blocks - u64::from(sb.first_data_block)).div_ceil(256) as u32;
+            sb
+        };
+        let geo = Geometry::new(&stating(1000), None).unwrap();
+        let (block, at) = geo.super_block();
+        let recover = |grown: u64, home: u64| {
+            let mut rig = Rig::new(0, 0x12, size);
+            rig.start(1, 9);
+            let mut logged = rig.data(1);
+            logged[at..at + 1024].copy_from_slice(&stating(grown).encode());
+            let first = Tx { blocks: vec![(block.0, logged)], time: 1, ..Tx::default() };
+            let second = Tx { blocks: vec![(home, rig.data(2))], time: 2, ..Tx::default() };
+            rig.commit(&first);
+            rig.commit(&second);
+            let fs = FsSize::of(&geo, &rig.device);
+            let (_, overlay) = recover_to_memory(&rig.device, &rig.map, &rig.sb, fs)?;
+            assert_eq!(**overlay.get(BlockNr(home)).unwrap(), second.blocks[0].1);
+            Ok::<_, JournalError>(())
+        };
+        for (grown, home) in [(1200, 1199), (1200, 1200), (1000, 1000), (900, FS_BLOCKS - 1)] {
+            recover(grown, home).expect("on the device");
+        }
+        for (grown, home) in [(1000, FS_BLOCKS), (FS_BLOCKS * 9, FS_BLOCKS)] {
+            let error = recover(grown, home).expect_err("not on the device");
+            assert!(error.to_string().contains("behind the end of the device"), "{error}");
+        }
+    }
 }
 
 #[test]
