@@ -49,7 +49,11 @@ pub(crate) fn journal(e: JournalError) -> FsError {
     match e {
         JournalError::Device(e) => device(e),
         JournalError::Corrupt { what, block } => FsError::corrupt(what).at_block(block),
-        JournalError::Aborted(_) | JournalError::ReadOnly => FsError::ReadOnly,
+        // A batch without room has shut the journal down.
+        JournalError::Aborted(_) | JournalError::ReadOnly | JournalError::BatchFull { .. } => {
+            FsError::ReadOnly
+        }
+        JournalError::InBatch => FsError::Busy,
         other => FsError::Io(other.to_string()),
     }
 }

@@ -1,18 +1,23 @@
 //! [`Ext4`], the handle of an open volume: it implements the traits of `extol_vfs`, and each method
 //! calls one operation of `ops`, `maintenance` or `remount`.
 
+mod batch;
+mod blocks;
 mod current;
 mod handle;
 mod reopen;
+mod resize;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use extol_block::SharedDevice;
 use extol_vfs::{
-    Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, Job, Mountable, NewNode, OpenNr, Reader, RemountError,
-    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
+    Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, Done, Fallocate, FileExtent,
+    FileId, FileSystem, Fragments, FsError, GrowError, Identity, Job, Mountable, NewNode, OpenNr,
+    Reader, RemountError, RenameFlags, Resized, Result, Seek, SetAttr, Shutdown, StatFs, Tunables,
+    Tune, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -22,6 +27,8 @@ use crate::maintenance;
 use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
 use crate::ops::{attrs, create, files, names, references, rename, xattrs};
+use crate::tune;
+pub use batch::Batch;
 use current::{Current, Held};
 
 /// An open ext2, ext3 or ext4 volume.
@@ -105,6 +112,11 @@ impl Ext4 {
         let fs = self.fs();
         fs.operations.add();
         fs.note(work(&fs))
+    }
+
+    /// Work on the state, whose errors are noted.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&MountedFs) -> Result<T>) -> Result<T> {
+        self.op(work)
     }
 
     /// An operation that changes the volume: it passes the gate that a freeze closes.
@@ -292,7 +304,7 @@ impl FileSystem for Ext4 {
             blocks: blocks.saturating_sub(overhead),
             blocks_free: c.free,
             blocks_available: c.available,
-            inodes: u64::from(fs.vol.geo.inodes),
+            inodes: u64::from(fs.vol.geo.inodes()),
             inodes_free: c.free_inodes,
             name_max: 255,
         })
@@ -340,7 +352,7 @@ impl VolumeControl for Ext4 {
         fs.vol.journal.commit_all().map_err(error::journal)?;
         let bits = fs.vol.geo.block_size.bits();
         let first = start >> bits;
-        if first >= fs.vol.geo.blocks || len < 1 << bits {
+        if first >= fs.vol.geo.blocks() || len < 1 << bits {
             return Err(FsError::Invalid("nothing of the volume lies in this range"));
         }
         let blocks = len.min(u64::MAX - start) >> bits;
@@ -366,6 +378,35 @@ impl VolumeControl for Ext4 {
             Err(FsError::NoJournal) => Ok(()),
             done => done,
         }
+    }
+
+    fn fragments(&self, ino: u32) -> Result<Fragments> {
+        self.op(|fs| crate::resize::fragments(fs, ino))
+    }
+
+    fn defragment(&self, ino: u32) -> Result<Defragmented> {
+        self.change(|fs| crate::resize::defragment(fs, ino))
+    }
+
+    fn grow(
+        &self,
+        bytes: Option<u64>,
+        at_most: Option<Duration>,
+    ) -> std::result::Result<Resized, GrowError> {
+        Ok(self.grow_in_use(bytes, at_most)?)
+    }
+
+    fn tune_by_text(&self, request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        let refused = |why: &dyn std::fmt::Display| RemountError(why.to_string());
+        let request = tune::Request::from_text(request)
+            .ok_or_else(|| refused(&"the request is of another version of extol"))?;
+        let before = self.fs().sb.read(extol_ondisk::Superblock::clone);
+        let (change, changes) = tune::live(&before, &request).map_err(|e| refused(&e))?;
+        if !changes.is_empty() {
+            self.tune(&change).map_err(|e| refused(&e))?;
+        }
+        let line = |c: &tune::Change| format!("{}\t{}\t{}", c.property, c.before, c.after);
+        Ok(changes.iter().map(line).collect())
     }
 
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {

@@ -51,10 +51,13 @@ impl Obstacle {
         if data == DataMode::Journal {
             return Some(Self::DataJournal);
         }
-        // As Linux counts: the rest must be a log by itself.
-        let left = log.maxlen.saturating_sub(log.fc_blocks());
+        (!log.v2 || log.maxlen < Self::least_log(log)).then_some(Self::Short(log.maxlen))
+    }
+
+    /// Blocks that `log` must have. As Linux counts: what the area leaves must be a log by itself.
+    pub fn least_log(log: &JournalSuperblock) -> u32 {
         let enough = MIN_LOG_BLOCKS.saturating_add(log.first.saturating_sub(1));
-        (!log.v2 || left < enough).then_some(Self::Short(log.maxlen))
+        enough.saturating_add(log.fc_blocks())
     }
 
     /// In a few words.

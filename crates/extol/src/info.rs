@@ -6,7 +6,7 @@ use extol_block::SharedDevice;
 use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::recovery;
 use extol_ondisk::mmp::Mmp;
-use extol_ondisk::superblock::State;
+use extol_ondisk::superblock::{State, uuid_text};
 use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 use extol_vfs::plain;
 use serde::Serialize;
@@ -16,9 +16,7 @@ use crate::fast_commit_support::Obstacle;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::mount::{find_journal, journal as journals};
 use crate::options::MountOptions;
-use crate::superblock::{
-    geometry, has_orphans, read_superblock, text, uuid_text, write_superblock,
-};
+use crate::superblock::{geometry, has_orphans, read_superblock, text, write_superblock};
 
 /// A volume's superblock in words.
 #[derive(Clone, Debug, Serialize)]
@@ -119,13 +117,13 @@ pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<In
         uuid: uuid_text(&sb.uuid),
         last_mounted: text(&sb.last_mounted),
         block_size: geo.block_size.bytes(),
-        blocks: geo.blocks,
+        blocks: geo.blocks(),
         free_blocks: sb.free_blocks_count,
         reserved_blocks: sb.r_blocks_count,
-        inodes: geo.inodes,
+        inodes: geo.inodes(),
         free_inodes: sb.free_inodes_count,
         inode_size: geo.inode_size,
-        groups: geo.groups,
+        groups: geo.groups(),
         features: list.into_iter().map(str::to_owned).collect(),
         state,
         needs_recovery,
@@ -210,7 +208,7 @@ pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<V
     let mut descriptors = Vec::new();
     let mut block = vec![0; geo.block_len()];
     let mut read = None;
-    for group in (0..geo.groups).map(GroupNr) {
+    for group in (0..geo.groups()).map(GroupNr) {
         let (at, offset) = geo.desc_block(group);
         if read.replace(at) != Some(at) {
             device.read_at(&mut block, at.offset(geo.block_size))?;
@@ -370,5 +368,6 @@ pub fn inspect_journal(
         return refuse("the volume has no journal");
     }
     let found = find_journal::find(device, &sb, &geo, options)?;
-    Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, geo.blocks)?)
+    let size = extol_jbd2::recovery::FsSize::of(&geo, &**device);
+    Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, size)?)
 }

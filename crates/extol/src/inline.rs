@@ -76,7 +76,7 @@ fn room(node: &Node, others: &[XattrEntry]) -> Option<usize> {
 
 /// Most bytes of contents that the inode can hold; 0 if none.
 pub(crate) fn max_size(vol: &Volume, node: &Node) -> usize {
-    if !vol.geo.incompat.contains(Incompat::INLINE_DATA) || node.raw.extra_isize == 0 {
+    if !vol.geo.incompat().contains(Incompat::INLINE_DATA) || node.raw.extra_isize == 0 {
         return 0;
     }
     split(node)
@@ -200,7 +200,7 @@ fn bad_chain(node: &Node) -> impl Fn(extol_ondisk::OnDiskError) -> FsError + use
 
 /// The type as entries of this volume record it.
 fn stored_type(vol: &Volume, kind: FileType) -> Option<FileType> {
-    vol.geo.incompat.contains(Incompat::FILETYPE).then_some(kind)
+    vol.geo.incompat().contains(Incompat::FILETYPE).then_some(kind)
 }
 
 /// Where `..` leads.
@@ -324,6 +324,22 @@ pub(crate) fn dir_replace(
 ) -> Result<InodeNr> {
     let kind = stored_type(vol, kind);
     change_entry(dir, |chain| dirent::replace(chain, name, ino, kind))
+}
+
+/// Lets all that leads to an inode lead to another one: entries, and `..`. False: there was none.
+pub(crate) fn dir_renumber(dir: &mut Node, old: InodeNr, new: InodeNr) -> Result<bool> {
+    let mut chains = Chains::load(dir)?;
+    let bad = bad_chain(dir);
+    let mut places = dirent::renumber(&mut chains.first, old, new).map_err(&bad)?;
+    places += dirent::renumber(&mut chains.second, old, new).map_err(&bad)?;
+    if !chains.store(dir) {
+        return Err(corrupt(dir, "inline contents do not fit"));
+    }
+    if parent(dir) == old {
+        dir_set_dotdot(dir, new);
+        places += 1;
+    }
+    Ok(places > 0)
 }
 
 /// Changes an entry in the chain that has it; `change` gives the inode it led to.

@@ -257,6 +257,14 @@ impl InodeTable {
         self.shard(ino).lock().cells.get(&ino).map(Cell::used)
     }
 
+    /// Drops all cells that are not in use and have nothing to be written.
+    pub fn drop_idle(&self) {
+        for shard in &self.shards {
+            let in_use = |cell: &Arc<Cell>| Arc::strong_count(cell) > 1 || !Shard::evict(cell);
+            shard.lock().cells.retain(|_, cell| in_use(cell));
+        }
+    }
+
     /// A cell for an inode that was just created; replaces a dead one of the same number.
     pub fn insert(&self, state: InodeState) -> Arc<Cell> {
         self.note_flags(state.node.raw.flags);

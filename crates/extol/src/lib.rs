@@ -13,9 +13,11 @@
 //!
 //! ```text
 //!   ext4  path                  handle for programs, by inode and by path        lib
-//!   info  stats  mkfs           properties, counters, a new volume
+//!   info  stats                 properties, counters
 //!   remount                     options change while the volume is open
+//!   tune                        properties of a volume that is not in use
 //!   mount                       open, recover, close
+//!   resize                      the volume grows; blocks of files move to other places
 //!   maintenance                 sync, checkpoint, freeze, thaw, shutdown
 //!   ops                         names, inodes, attributes: lock inodes, start a handle, work
 //!   data                        file bytes: dirty pages, map after write
@@ -51,7 +53,6 @@ pub(crate) mod inline;
 pub(crate) mod inodes;
 pub(crate) mod maintenance;
 pub(crate) mod map;
-pub mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mounted;
 pub(crate) mod node;
@@ -60,19 +61,25 @@ pub mod options;
 pub(crate) mod orphan;
 pub mod path;
 pub(crate) mod remount;
+pub mod resize;
 pub(crate) mod runtime_options;
 pub(crate) mod services;
 mod stats;
 pub(crate) mod superblock;
 pub(crate) mod throttle;
+pub mod tune;
 pub(crate) mod volume;
 pub(crate) mod xattr;
 
 pub use data::cache::DataCacheStats;
 pub use data::readahead::ReadaheadStats;
 pub use error::{OpenError, OpenResult};
-pub use ext4::Ext4;
+pub use ext4::{Batch, Ext4};
 pub use extol_block as device;
+#[cfg(feature = "image")]
+pub use extol_image as image;
+#[cfg(feature = "image")]
+pub use extol_image::mkfs;
 pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};

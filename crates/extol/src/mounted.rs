@@ -111,6 +111,10 @@ pub(crate) struct MountedFs {
     pub refill: Wakeup,
     /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
+    /// Held while the volume is resized.
+    pub resizing: parking_lot::Mutex<()>,
+    /// Data of files that moves is not copied: this is a dry run of a resize, in memory.
+    pub measuring: AtomicBool,
     pub freeze_gate: FreezeGate,
     pub maintenance: Maintenance,
 }
@@ -157,7 +161,9 @@ impl MountedFs {
         if !self.is_stopped() {
             return Some("mounted read-only".to_owned());
         }
-        let why = self.vol.journal.abort_reason().or_else(|| self.error_state.first());
+        let lost = self.guard.as_ref().and_then(|guard| guard.lost()).map(str::to_owned);
+        let why =
+            lost.or_else(|| self.vol.journal.abort_reason()).or_else(|| self.error_state.first());
         Some(why.unwrap_or_else(|| "an error stopped it".to_owned()))
     }
 
@@ -220,7 +226,7 @@ impl MountedFs {
 
     /// As [`cell`](Self::cell), after a lookup of the cell in memory.
     pub fn loaded(&self, ino: u32, cached: Option<Arc<Cell>>) -> Result<Arc<Cell>> {
-        if ino == 0 || ino > self.vol.geo.inodes || self.is_internal(ino) {
+        if ino == 0 || ino > self.vol.geo.inodes() || self.is_internal(ino) {
             return Err(FsError::Stale);
         }
         cached.map_or_else(|| self.table.get(&self.vol, ino), Ok)
@@ -236,7 +242,7 @@ impl MountedFs {
 
     /// True if new files begin inside their inode.
     pub fn inline_files(&self) -> bool {
-        self.vol.geo.incompat.contains(Incompat::INLINE_DATA)
+        self.vol.geo.incompat().contains(Incompat::INLINE_DATA)
             && self.fixed.data != DataMode::Journal
     }
 

@@ -151,6 +151,51 @@ impl Orphans {
         Ok(found)
     }
 
+    /// The orphan file's inode, if there is one.
+    pub fn file_inode(&self) -> Option<InodeNr> {
+        self.state.lock().file.as_ref().map(|file| file.ino)
+    }
+
+    /// From now on orphans are recorded on the list alone. False: there are orphans, and nothing
+    /// has changed.
+    pub fn leave_file(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.places.is_empty() {
+            state.file = None;
+        }
+        state.file.is_none()
+    }
+
+    /// Writes block `lblk` of the orphan file to another place, with the checksum that it has there
+    /// (the number of the block is in it). While nothing changes the orphans. One credit.
+    pub fn copy_block(&self, vol: &Volume, h: &mut Handle, lblk: u32, to: BlockNr) -> Result<()> {
+        let state = self.state.lock();
+        let file = state.file.as_ref().ok_or_else(|| FsError::corrupt("orphan file is gone"))?;
+        let block = file
+            .blocks
+            .get(lblk as usize)
+            .ok_or_else(|| FsError::corrupt("orphan file is too short"))?;
+        let bytes = vol.journal.read(block.nr).map_err(error::journal)?.data();
+        let copy = h.create(to).map_err(error::journal)?;
+        let seed = seed_of(vol, file.ino, file.generation);
+        h.modify(&copy, |block| {
+            block.copy_from_slice(&bytes);
+            if let Some(seed) = seed {
+                orphan_file::set_csum(block, to, seed);
+            }
+        })
+        .map_err(error::journal)
+    }
+
+    /// The orphan file's inode maps the copy of that block now.
+    pub fn use_copy(&self, lblk: u32, to: BlockNr) {
+        let mut state = self.state.lock();
+        let block = state.file.as_mut().and_then(|file| file.blocks.get_mut(lblk as usize));
+        if let Some(block) = block {
+            block.nr = to;
+        }
+    }
+
     /// Follows the list on disk. Returns its inodes, the first one first; stops at anything
     /// implausible.
     pub fn read_list(&self, vol: &Volume, head: u32) -> Result<Vec<u32>> {
@@ -158,7 +203,7 @@ impl Orphans {
         let mut seen = std::collections::HashSet::new();
         let mut at = head;
         while at != 0 {
-            if at < vol.geo.first_ino.0 || at > vol.geo.inodes || !seen.insert(at) {
+            if at < vol.geo.first_ino.0 || at > vol.geo.inodes() || !seen.insert(at) {
                 return Err(FsError::corrupt("the orphan list is broken").in_inode(at.into()));
             }
             found.push(at);

@@ -8,8 +8,9 @@ use crate::data::cache::DataCacheStats;
 use crate::data::readahead::ReadaheadStats;
 use crate::mounted::MountedFs;
 use crate::services::lazy_init::LazyInitStats;
-use crate::superblock::{text, uuid_text};
+use crate::superblock::text;
 use crate::throttle::ThrottleStats;
+use extol_ondisk::superblock::uuid_text;
 
 /// State and counters at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -102,11 +103,11 @@ impl Stats {
             label: text(&label),
             uuid: uuid_text(&uuid),
             block_size: fs.vol.geo.block_size.bytes(),
-            blocks: fs.vol.geo.blocks,
+            blocks: fs.vol.geo.blocks(),
             free_blocks: c.free,
             reserved_blocks: c.reserved,
             pending_blocks: c.pending,
-            inodes: u64::from(fs.vol.geo.inodes),
+            inodes: u64::from(fs.vol.geo.inodes()),
             free_inodes: c.free_inodes,
             window_blocks: alloc.in_windows,
             groups_known: alloc.known_groups,

@@ -7,9 +7,6 @@ use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
 
-/// Sizes of blocks for which copies of the superblock are looked for.
-const COPY_BLOCK_SIZES: [u64; 4] = [4096, 1024, 2048, 65536];
-
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
 pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
     let at = match sb {
@@ -22,35 +19,10 @@ pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenRes
     let mut bytes = [0; SUPERBLOCK_LEN];
     dev.read_at(&mut bytes, at)?;
     Superblock::decode(&bytes).map_err(|e| {
-        OpenError(match (sb.filter(|kib| *kib != 1), first_copy(dev)) {
-            (Some(kib), _) => {
-                format!("no superblock {kib} KiB from the start ({e}): sb= is in KiB")
-            }
-            (None, Some((block, size))) => format!(
-                "its superblock is damaged ({e}); \"e2fsck -b {block} -B {size}\" can repair from \
-                 a copy"
-            ),
-            (None, None) => {
-                format!("not an ext4 volume, or its superblock is damaged ({e}) and has no copy")
-            }
+        OpenError(match sb.filter(|kib| *kib != 1) {
+            Some(kib) => format!("no superblock {kib} KiB from the start ({e}): sb= is in KiB"),
+            None => format!("not an ext4 volume, or its superblock is damaged ({e})"),
         })
-    })
-}
-
-/// The block of the first copy of the superblock, and the size of blocks, if one is found where
-/// mke2fs puts it for some size: at the start of group 1, of as many blocks as a bitmap of one
-/// block has bits.
-fn first_copy(dev: &dyn BlockDevice) -> Option<(u64, u64)> {
-    COPY_BLOCK_SIZES.into_iter().find_map(|size| {
-        // (Block 0 of a volume with blocks of 1024 bytes belongs to no group.)
-        let block = size * 8 + u64::from(size == 1024);
-        let mut bytes = [0; SUPERBLOCK_LEN];
-        if dev.size() < block * size + SUPERBLOCK_LEN as u64 {
-            return None;
-        }
-        dev.read_at(&mut bytes, block * size).ok()?;
-        let copy = Superblock::decode(&bytes).ok()?;
-        (u64::from(copy.block_bytes()) == size).then_some((block, size))
     })
 }
 
@@ -83,7 +55,7 @@ pub(crate) fn has_orphans(sb: &Superblock) -> bool {
 
 /// True if the volume has an orphan file.
 pub(crate) fn has_orphan_file(geo: &Geometry) -> bool {
-    geo.compat.contains(Compat::ORPHAN_FILE)
+    geo.compat().contains(Compat::ORPHAN_FILE)
 }
 
 /// Inodes that no name may lead to, whatever their numbers: journal, orphan file, quotas. An
@@ -104,16 +76,4 @@ pub(crate) fn internal_inodes(sb: &Superblock) -> [u32; 5] {
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     bytes_text(bytes.get(..end).unwrap_or_default())
-}
-
-/// A uuid in its usual form.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut s = String::with_capacity(36);
-    for (i, b) in uuid.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            s.push('-');
-        }
-        s.push_str(&format!("{b:02x}"));
-    }
-    s
 }

@@ -51,7 +51,7 @@ impl Volume {
 
     /// Block and byte offset of an inode's slot in the inode table.
     fn inode_slot(&self, ino: InodeNr) -> Result<(BlockNr, usize)> {
-        if ino.0 == 0 || ino.0 > self.geo.inodes {
+        if ino.0 == 0 || ino.0 > self.geo.inodes() {
             return Err(FsError::corrupt("inode number out of range").in_inode(u64::from(ino.0)));
         }
         let (group, index) = self.geo.group_of_inode(ino);
@@ -109,6 +109,18 @@ impl Volume {
             f(&mut inode);
             Ok(Cow::Owned(inode))
         })
+    }
+
+    /// Fills the slot of an inode that is not in use any more with zeros (one credit).
+    pub fn clear_inode(&self, h: &mut Handle, ino: InodeNr) -> Result<()> {
+        let (buf, at) = self.inode_buf(ino)?;
+        let size = usize::from(self.geo.inode_size);
+        let clear = |bytes: &mut [u8]| {
+            if let Some(slot) = bytes.get_mut(at..at + size) {
+                slot.fill(0);
+            }
+        };
+        h.modify(&buf, clear).map_err(error::journal)
     }
 
     /// Puts the inode that `new` makes of a slot into it.

@@ -37,7 +37,7 @@ pub(super) fn split(
     start: BlockNr,
     len: u64,
 ) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
-    let end = start.0.saturating_add(len).min(geo.blocks);
+    let end = start.0.saturating_add(len).min(geo.blocks());
     let mut at = start.0.max(geo.first_data_block);
     std::iter::from_fn(move || {
         if at >= end {
@@ -76,6 +76,15 @@ impl Bits {
             *word |= u64::from_le_bytes(raw);
         }
         bits
+    }
+
+    /// Gets more real bits, all ones.
+    pub fn lengthen(&mut self, len: u32) {
+        if len > self.len {
+            let mut words = std::mem::take(&mut self.words).into_vec();
+            words.resize(len.div_ceil(64) as usize, !0);
+            (self.words, self.len) = (words.into(), len);
+        }
     }
 
     /// Real bits.
@@ -283,6 +292,18 @@ mod tests {
         assert_eq!(bits.count_zeros(), 300 - 200 + 66);
         bits.set(Span { start: 299, len: 1 });
         assert!(bits.test(299));
+    }
+
+    #[test]
+    fn longer_bits_keep_what_they_had() {
+        let mut bits = naive(70, &[0, 5, 69]);
+        bits.lengthen(60);
+        assert_eq!(bits, naive(70, &[0, 5, 69]), "never shorter");
+        bits.lengthen(200);
+        assert_eq!((bits.len(), bits.count_zeros()), (200, 67));
+        assert!([0, 5, 69, 70, 199, 200].iter().all(|bit| bits.test(*bit)));
+        bits.clear(Span { start: 70, len: 130 });
+        assert_eq!(bits, naive(200, &[0, 5, 69]));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const PRESSURE_ROUNDS: u32 = 8;
 
 impl Groups for Allocator {
     fn count(&self) -> u32 {
-        self.geo.groups
+        self.geo.groups()
     }
 
     fn bound(&self, group: u32) -> u32 {
@@ -52,12 +52,12 @@ impl Groups for Allocator {
     }
 
     fn row_bound(&self, row: u32) -> u32 {
-        self.table.row(&self.journal, row).map_or(0, |(row, _)| row.blocks.get())
+        self.table.chunk(&self.journal, row).map_or(0, |chunk| chunk.row().blocks.get())
     }
 
     fn lower_row(&self, row: u32) {
-        if let Ok((row, groups)) = self.table.row(&self.journal, row) {
-            row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
+        if let Ok(chunk) = self.table.chunk(&self.journal, row) {
+            chunk.row().blocks.lower(|| chunk.groups().map(Group::bound).max().unwrap_or(0));
         }
     }
 }
@@ -132,7 +132,7 @@ impl Allocator {
         Run { start: self.geo.group_first_block(group).plus(u64::from(span.start)), len: span.len }
     }
 
-    fn empty_windows(&self) -> bool {
+    pub(super) fn empty_windows(&self) -> bool {
         let runs = self.windows.drain();
         runs.iter().for_each(|&run| self.give_back(run));
         !runs.is_empty()
@@ -141,7 +141,7 @@ impl Allocator {
     /// So few blocks are free that none should be taken ahead.
     pub(super) fn is_tight(&self) -> bool {
         let free = self.space.counters().free;
-        free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks / 64)
+        free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks() / 64)
     }
 
     /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes
@@ -359,10 +359,10 @@ impl Allocator {
         let flex = self.geo.groups_per_flex();
         if flex >= 4 {
             group.0 = group.0 / flex * flex;
-            if is_data && group.0.saturating_add(1) < self.geo.groups {
+            if is_data && group.0.saturating_add(1) < self.geo.groups() {
                 group.0 += 1;
             }
         }
-        self.geo.group_first_block(GroupNr(group.0.min(self.geo.groups - 1)))
+        self.geo.group_first_block(GroupNr(group.0.min(self.geo.groups() - 1)))
     }
 }

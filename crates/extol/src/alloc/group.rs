@@ -29,10 +29,10 @@
 //! back; the rest of the volume works.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use extol_block::BlockNr;
 use extol_jbd2::{Buf, Tid};
 use extol_ondisk::{GroupDesc, GroupNr};
 use extol_sync::Mutex;
@@ -49,8 +49,8 @@ pub(super) struct Group {
     pub nr: GroupNr,
     /// Bounds of its row.
     pub row: Arc<Row>,
-    /// First block of the inode table; never changes. `None` if the descriptor is bad.
-    pub inode_table: Option<NonZeroU64>,
+    /// See [`inode_table`](Self::inode_table).
+    table: AtomicU64,
     /// Fixed metadata in it, computed at the first use (see `zones.rs`).
     pub zones: OnceLock<Box<[Span]>>,
     /// Blocks that may be handed out now.
@@ -91,6 +91,8 @@ pub(super) struct BlockMap {
     pub pending: u32,
     /// Everything below is busy.
     pub first_free: u32,
+    /// Nothing from here on is handed out (`limit.rs`).
+    pub usable: u32,
     /// The bitmap's buffer, once it was changed.
     pub home: Home,
 }
@@ -132,7 +134,7 @@ impl Group {
         Self {
             nr,
             row: Arc::clone(row),
-            inode_table: desc.as_ref().ok().and_then(|d| NonZeroU64::new(d.inode_table)),
+            table: AtomicU64::new(desc.as_ref().map_or(0, |desc| desc.inode_table)),
             zones: OnceLock::new(),
             longest: AtomicU32::new(summary.0.min(blocks)),
             free,
@@ -149,6 +151,17 @@ impl Group {
                 zeroing: false,
             }),
         }
+    }
+
+    /// First block of the inode table; it changes only while nothing else uses the volume
+    /// (`cut.rs`). `None` if the descriptor is bad.
+    pub fn inode_table(&self) -> Option<BlockNr> {
+        Some(self.table.load(Ordering::Acquire)).filter(|nr| *nr != 0).map(BlockNr)
+    }
+
+    /// The inode table was moved.
+    pub fn move_table(&self, to: BlockNr) {
+        self.table.store(to.0, Ordering::Release);
     }
 
     /// Blocks that may be handed out now.
@@ -208,6 +221,10 @@ impl Group {
     /// Marks busy blocks as free.
     pub fn mark_free(&self, map: &mut BlockMap, run: Span) {
         debug_assert!(map.busy.all_set(run), "{:?} {run:?} freed twice", self.nr);
+        let run = Span { len: run.len.min(map.usable.saturating_sub(run.start)), ..run };
+        if run.len == 0 {
+            return;
+        }
         map.busy.clear(run);
         map.first_free = map.first_free.min(run.start);
         self.free.fetch_add(run.len, Ordering::Relaxed);
@@ -326,6 +343,7 @@ mod tests {
             taken: 0,
             pending: 0,
             first_free: 0,
+            usable: 64,
             home: None,
         };
         assert!(map.in_zone(s(3, 1)) && map.in_zone(s(4, 7)) && map.in_zone(s(15, 30)));

@@ -23,7 +23,6 @@ use std::sync::atomic::Ordering;
 
 use crate::fast_commit::delta::{self, Delta};
 use crate::fast_commit::reason::Reason;
-use extol_block::BlockNr;
 use extol_jbd2::{Handle, Tid};
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, Inode, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
@@ -64,15 +63,16 @@ impl View for Allocator {
             let (index, first) = (at / per, at - at % per);
             let end = first.saturating_add(per).min(to);
             // Groups that cannot be read are skipped.
-            if let Ok((row, groups)) = self.table.row(&self.journal, index)
-                && row.inodes.get() > 0
+            if let Ok(chunk) = self.table.chunk(&self.journal, index)
+                && chunk.row().inodes.get() > 0
             {
-                if let Some(found) = (at..end).find(|nr| {
-                    groups.get((nr - first) as usize).is_some_and(|g| g.free_inodes() > 0)
-                }) {
+                let has_one =
+                    |nr: &u32| chunk.group(nr - first).is_some_and(|g| g.free_inodes() > 0);
+                if let Some(found) = (at..end).find(has_one) {
                     return Some(found);
                 }
-                row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
+                let most = || chunk.groups().map(Group::free_inodes).max().unwrap_or(0);
+                chunk.row().inodes.lower(most);
             }
             at = end;
         }
@@ -83,7 +83,7 @@ impl View for Allocator {
 impl Allocator {
     fn units(&self) -> Units {
         let geo = &self.geo;
-        Units::new(geo.groups, geo.groups_per_flex(), geo.inodes_per_group, geo.blocks_per_group)
+        Units::new(geo.groups(), geo.groups_per_flex(), geo.inodes_per_group, geo.blocks_per_group)
     }
 
     /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is
@@ -96,9 +96,32 @@ impl Allocator {
         is_dir: bool,
         top_level: bool,
     ) -> Result<InodeNr> {
+        self.alloc_found(h, is_dir, |h| self.try_alloc_inode(h, parent, is_dir, top_level))
+    }
+
+    /// The free inode with the lowest number, of the first `groups` groups, marked as used. Costs
+    /// what [`alloc_inode`](Self::alloc_inode) does.
+    pub fn alloc_lowest_inode(
+        self: &Arc<Self>,
+        h: &mut Handle,
+        groups: u32,
+        is_dir: bool,
+    ) -> Result<InodeNr> {
+        self.alloc_found(h, is_dir, |h| {
+            self.claim_first(h, 0..groups, is_dir, false)?.ok_or(FsError::NoSpace)
+        })
+    }
+
+    /// The inode that `find` claims, if it is free in its table as well.
+    fn alloc_found(
+        self: &Arc<Self>,
+        h: &mut Handle,
+        is_dir: bool,
+        mut find: impl FnMut(&mut Handle) -> Result<Claim>,
+    ) -> Result<InodeNr> {
         loop {
             let passed = self.zeroing.passed();
-            match self.try_alloc_inode(h, parent, is_dir, top_level) {
+            match find(h) {
                 // The only inodes left may be in a group that is skipped while its table is being
                 // zeroed.
                 Err(FsError::NoSpace) if self.zeroing.wait(passed) => {}
@@ -118,8 +141,8 @@ impl Allocator {
         let (nr, index) = self.geo.group_of_inode(ino);
         let (per_block, size) = (self.geo.inodes_per_block(), usize::from(self.geo.inode_size));
         let group = self.group(nr)?;
-        let Some(table) = group.inode_table else { return Ok(false) };
-        let block = BlockNr(table.get()).plus(u64::from(index / per_block));
+        let Some(table) = group.inode_table() else { return Ok(false) };
+        let block = table.plus(u64::from(index / per_block));
         let data = self.journal.read(block).map_err(error::journal)?.data();
         let at = (index % per_block) as usize * size;
         let Some(slot) = data.get(at..at + size) else { return Ok(false) };
@@ -154,7 +177,7 @@ impl Allocator {
         top_level: bool,
     ) -> Result<Claim> {
         let units = self.units();
-        let parent_group = self.geo.group_of_inode(parent).0.0.min(self.geo.groups - 1);
+        let parent_group = self.geo.group_of_inode(parent).0.0.min(self.geo.groups() - 1);
         for reuse in [false, true] {
             if reuse && self.space.pending_inodes() == 0 {
                 break;
@@ -185,7 +208,7 @@ impl Allocator {
             dirs: self.table.average_dirs(units.size),
         };
         let spread = if top_level {
-            orlov::top_level(self, units, average, rand::random::<u32>() % units.count().max(1))
+            orlov::top_level(self, units, average, spread_start(now.free_inodes, units))
         } else {
             None
         };
@@ -216,6 +239,9 @@ impl Allocator {
     ) -> Result<Option<Claim>> {
         // A group that cannot be read is skipped; a request for this very group gets the error.
         let Ok(group) = self.group(nr) else { return Ok(None) };
+        if self.table.usable(nr) == 0 {
+            return Ok(None);
+        }
         let hint = if reuse { &group.pending_inodes } else { &group.free_inodes };
         if hint.load(Ordering::Relaxed) == 0 {
             return Ok(None);
@@ -390,4 +416,13 @@ impl Allocator {
         }
         self.space.inodes_settled(total);
     }
+}
+
+/// The unit from which one for a directory at top level is looked for. It follows from what is in
+/// use, so that the same changes of the same volume give the same one; and it differs from one
+/// directory to the next.
+fn spread_start(free_inodes: u64, units: Units) -> u32 {
+    let mixed = free_inodes.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    // Less than the count of units.
+    (mixed % u64::from(units.count().max(1))) as u32
 }

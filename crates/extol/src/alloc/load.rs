@@ -65,7 +65,7 @@ impl Allocator {
         let bits = self.geo.group_blocks(group.nr);
         self.check_first(group, &desc, GroupFlags::BLOCK_UNINIT)?;
         let zones = self.table.zones(&self.journal, group.nr, &desc);
-        let busy = if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
+        let mut busy = if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
             let mut busy = Bits::zeros(bits);
             zones.iter().for_each(|&zone| busy.set(zone));
             let free = busy.count_zeros();
@@ -102,8 +102,13 @@ impl Allocator {
             }
             busy
         };
+        let usable = self.table.usable(group.nr);
+        if usable < bits {
+            busy.set(Span { start: usable, len: bits - usable });
+            group.free.store(busy.count_zeros(), Ordering::Relaxed);
+        }
         let first_free = busy.next_zero(0).unwrap_or(bits);
-        Ok(BlockMap { busy, zones, taken: 0, pending: 0, first_free, home: None })
+        Ok(BlockMap { busy, zones, taken: 0, pending: 0, first_free, usable, home: None })
     }
 
     /// Marks the group's block bitmap as bad. Returns the error.
@@ -237,7 +242,7 @@ impl Allocator {
         Ok(home.insert(buf))
     }
 
-    fn bits_per_block(&self) -> u32 {
+    pub(super) fn bits_per_block(&self) -> u32 {
         self.geo.block_size.bytes().saturating_mul(8)
     }
 

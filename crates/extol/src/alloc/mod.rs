@@ -12,12 +12,15 @@
 //!         ╰───────┬───────────╯
 //!             load.rs   bitmaps from disk, first use of UNINIT groups
 //!             zones.rs  the volume's own blocks
+//!             grow.rs   the volume gets more blocks and groups
 //!             table.rs  all groups, descriptors read block by block, bitmaps bounded in memory
 //!             row.rs    bounds of many groups together
 //!             group.rs  one group: lock, descriptor, bits in memory
 //!             pending.rs  freed, not durable
 //!             held.rs   deleted inodes that a front end still uses
 //!             itable.rs inode tables that mkfs left unzeroed
+//!             limit.rs  nothing behind a limit is handed out (shrinking)
+//!             cut.rs    bitmaps and inode tables move, groups go (shrinking)
 //! ```
 //!
 //! Data goes to the device before it is mapped (map after write), so handing out blocks has two
@@ -34,7 +37,7 @@
 //! windows, the list of pending frees and the table's lists are leaves. The commit callback takes
 //! one group lock after the other.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use extol_block::{BlockNr, SharedDevice};
@@ -46,11 +49,15 @@ use parking_lot::RwLock;
 
 mod bits;
 mod blocks;
+mod cut;
 mod exact;
 mod group;
+mod grow;
+mod grow_only;
 mod held;
 mod inodes;
 mod itable;
+mod limit;
 mod load;
 mod options;
 mod orlov;
@@ -70,6 +77,7 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cut::{Cut, Fixed};
 pub(crate) use options::{AllocOptions, Report};
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
@@ -101,7 +109,7 @@ impl Run {
     }
 
     /// The first `len` blocks, and what is left behind them.
-    fn split(self, len: u32) -> (Self, Option<Self>) {
+    pub fn split(self, len: u32) -> (Self, Option<Self>) {
         let first = Self { start: self.start, len: self.len.min(len) };
         let rest = Self { start: first.end(), len: self.len - first.len };
         (first, (rest.len > 0).then_some(rest))
@@ -126,8 +134,8 @@ pub(crate) struct Allocator {
     windows: Registry,
     zeroed: CachePadded<zeroed::Zeroed>,
     zeroing: itable::Gate,
-    /// Blocks that never hold files, computed at the first use.
-    overhead: OnceLock<u64>,
+    /// Groups counted so far, and how many blocks of them never hold files.
+    overhead: parking_lot::Mutex<(u32, u64)>,
     /// Held while free blocks are being discarded or zeroed, and by a request about to fail.
     trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
@@ -147,7 +155,8 @@ impl Allocator {
         sb: &Superblock,
         opts: AllocOptions,
     ) -> Result<Arc<Self>> {
-        let plausible = sb.free_blocks_count <= geo.blocks && sb.free_inodes_count <= geo.inodes;
+        let plausible =
+            sb.free_blocks_count <= geo.blocks() && sb.free_inodes_count <= geo.inodes();
         let (blocks, inodes) = if opts.trust_counters && plausible {
             (sb.free_blocks_count, u64::from(sb.free_inodes_count))
         } else {
@@ -155,14 +164,14 @@ impl Allocator {
         };
         let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
         Ok(Arc::new(Self {
-            table: Table::new(geo.clone(), limit),
+            table: Table::new(geo.clone(), limit, opts.before_recovery),
             space: CachePadded::new(Space::new(blocks, inodes, sb.r_blocks_count)),
             pending: CachePadded::default(),
             held: CachePadded::default(),
             windows: Registry::default(),
             zeroed: CachePadded::default(),
             zeroing: itable::Gate::default(),
-            overhead: OnceLock::new(),
+            overhead: parking_lot::Mutex::default(),
             trim_gate: Mutex::new(()),
             geo: geo.clone(),
             journal,
@@ -302,8 +311,8 @@ impl Allocator {
     /// First block of a group's inode table; waits for no lock.
     pub fn inode_table(&self, group: GroupNr) -> Result<BlockNr> {
         let found = self.group(group)?;
-        match found.inode_table {
-            Some(block) => Ok(BlockNr(block.get())),
+        match found.inode_table() {
+            Some(block) => Ok(block),
             None => Err(found
                 .lock()
                 .desc()

@@ -22,6 +22,8 @@ pub(crate) struct AllocOptions {
     /// The superblock's counters are right: the volume was unmounted cleanly. Else the descriptors
     /// are summed up.
     pub trust_counters: bool,
+    /// The log was not replayed yet: nothing is changed, and counts of groups are not compared.
+    pub before_recovery: bool,
     /// Groups whose bitmaps may stay in memory.
     pub resident_groups: usize,
     /// How many bitmaps one request may read from the device in search of a long run.
@@ -40,6 +42,7 @@ impl Default for AllocOptions {
     fn default() -> Self {
         Self {
             trust_counters: false,
+            before_recovery: false,
             resident_groups: 1024,
             search_reads: 32,
             max_window: 2048,

@@ -86,7 +86,7 @@ impl Units {
     }
 }
 
-/// The unit for a directory at top level. `average`: of a unit. `start`: random.
+/// The unit for a directory at top level. `average`: of a unit. `start`: one of them, spread.
 pub(super) fn top_level(
     view: &impl View,
     units: Units,

@@ -142,6 +142,19 @@ impl Space {
         n.free = n.free.saturating_sub(was).saturating_add(is);
     }
 
+    /// The volume grew by so many free blocks and inodes.
+    pub fn add(&self, blocks: u64, inodes: u64) {
+        let mut n = self.numbers.lock();
+        n.free = n.free.saturating_add(blocks);
+        n.free_inodes = n.free_inodes.saturating_add(inodes);
+    }
+
+    /// The volume was cut: so many blocks and inodes are free on what is left.
+    pub fn cut(&self, free: u64, free_inodes: u64) {
+        let mut n = self.numbers.lock();
+        (n.free, n.free_inodes) = (free, free_inodes);
+    }
+
     pub fn inode_taken(&self, was_pending: bool) {
         let mut n = self.numbers.lock();
         n.free_inodes = n.free_inodes.saturating_sub(1);

@@ -52,11 +52,14 @@ impl Allocator {
     /// bitmaps, inode tables, journal. statfs subtracts them from the size (without `minixdf`).
     pub fn overhead_blocks(&self) -> u64 {
         let geo = &self.geo;
-        *self.overhead.get_or_init(|| {
-            let fixed = 2 + u64::from(geo.inode_table_blocks);
-            let groups = (0..geo.groups)
-                .map(|group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group))));
-            geo.first_data_block + groups.sum::<u64>() + self.opts.journal_blocks
-        })
+        let mut known = self.overhead.lock();
+        let (groups, so_far) = *known;
+        let now = geo.groups();
+        // (No group's part changes when others are added.)
+        let fixed = 2 + u64::from(geo.inode_table_blocks);
+        let of = |group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group)));
+        let sum = so_far + (groups..now).map(of).sum::<u64>();
+        *known = (now.max(groups), sum);
+        geo.first_data_block + sum + self.opts.journal_blocks
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A *chunk* is the groups whose descriptors share a block. The first use of any of them reads the
 //! block, checks each descriptor and makes all its [`Group`]s. Chunks stay in memory (some hundred
-//! bytes per group).
+//! bytes per group). When the volume grows, chunks are added and the last one gets more groups;
+//! none moves (`grow_only.rs`).
 //!
 //! Where the fixed metadata of a group lies is needed when its bitmap comes into memory. With
 //! flex_bg, part of it belongs to other groups: bitmaps and inode tables that their descriptors
@@ -16,8 +17,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use extol_block::BlockNr;
 use extol_jbd2::Journal;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 use super::Run;
 use super::bits::{Span, split};
 use super::group::{Group, merge};
+use super::grow_only::GrowOnly;
 use super::row::Row;
 use super::zones::{Strays, places, reject_overlaps};
 use crate::error;
@@ -42,16 +44,34 @@ const CLOCK_STEPS: usize = 64;
 
 /// The groups of one descriptor block.
 #[derive(Debug)]
-struct Chunk {
-    groups: Box<[Group]>,
+pub(super) struct Chunk {
+    /// Those that exist: the last block's become more when the volume grows.
+    groups: GrowOnly<Group, 12>,
     row: Arc<Row>,
+}
+
+impl Chunk {
+    /// Its bounds.
+    pub fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// The group at this place.
+    pub fn group(&self, place: u32) -> Option<&Group> {
+        self.groups.get(place)
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
 }
 
 /// The groups of a volume.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) geo: Geometry,
-    chunks: Box<[OnceLock<Chunk>]>,
+    chunks: GrowOnly<Chunk>,
     /// Held while a chunk is made.
     making: RankedMutex<(), { Rank::Descriptors as u8 }>,
     /// Metadata runs by the group in which they lie, if that is not the group they belong to.
@@ -60,6 +80,10 @@ pub(super) struct Table {
     pub(super) strays: Strays,
     resident: Mutex<VecDeque<GroupNr>>,
     limit: usize,
+    /// The log was not replayed: descriptors may be newer than the superblock.
+    before_recovery: bool,
+    /// The first block that is not handed out (`limit.rs`).
+    pub(super) end: AtomicU64,
     /// Groups whose descriptors were read, and directories in them: the average for placing
     /// directories.
     known: AtomicU64,
@@ -67,8 +91,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub fn new(geo: Geometry, limit: usize) -> Self {
-        let chunks = (0..geo.desc_blocks()).map(|_| OnceLock::new()).collect();
+    pub fn new(geo: Geometry, limit: usize, before_recovery: bool) -> Self {
+        let chunks = GrowOnly::new(geo.desc_blocks());
         Self {
             geo,
             chunks,
@@ -77,6 +101,8 @@ impl Table {
             strays: Strays::default(),
             resident: Mutex::default(),
             limit: limit.max(1),
+            before_recovery,
+            end: AtomicU64::new(u64::MAX),
             known: AtomicU64::new(0),
             dirs: AtomicU64::new(0),
         }
@@ -85,22 +111,27 @@ impl Table {
     /// The group; reads its descriptor block at its first use.
     pub fn get(&self, journal: &Journal, nr: GroupNr) -> Result<&Group> {
         let per = self.geo.descs_per_block();
-        let chunk = self.chunk(journal, nr.0 / per)?;
-        chunk
-            .groups
-            .get((nr.0 % per) as usize)
-            .ok_or_else(|| FsError::corrupt(format!("no such block group {}", nr.0)))
+        let (index, place) = (nr.0 / per, nr.0 % per);
+        let chunk = self.chunk(journal, index)?;
+        if let Some(group) = chunk.group(place) {
+            return Ok(group);
+        }
+        if self.geo.is_valid_group(nr) {
+            // The volume grew since the chunk was made.
+            self.fill(chunk, journal, index)?;
+        }
+        chunk.group(place).ok_or_else(|| FsError::corrupt(format!("no such block group {}", nr.0)))
     }
 
     /// The group, if its descriptor block was read.
     pub fn peek(&self, nr: GroupNr) -> Option<&Group> {
         let per = self.geo.descs_per_block();
-        self.chunks.get((nr.0 / per) as usize)?.get()?.groups.get((nr.0 % per) as usize)
+        self.chunks.get(nr.0 / per)?.group(nr.0 % per)
     }
 
     /// Groups whose descriptor blocks were read.
     pub fn known(&self) -> impl Iterator<Item = &Group> {
-        self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.groups.iter())
+        self.chunks.iter().flat_map(Chunk::groups)
     }
 
     /// Directories that `groups` groups have on average.
@@ -122,45 +153,80 @@ impl Table {
     }
 
     /// The bounds and the groups of a descriptor block; reads the block at its first use.
-    pub fn row(&self, journal: &Journal, index: u32) -> Result<(&Row, &[Group])> {
-        self.chunk(journal, index).map(|chunk| (&*chunk.row, &*chunk.groups))
-    }
-
-    fn chunk(&self, journal: &Journal, index: u32) -> Result<&Chunk> {
-        let no_such = || FsError::corrupt(format!("no such descriptor block {index}"));
-        let slot = self.chunks.get(index as usize).ok_or_else(no_such)?;
-        if let Some(chunk) = slot.get() {
+    pub fn chunk(&self, journal: &Journal, index: u32) -> Result<&Chunk> {
+        if let Some(chunk) = self.chunks.get(index) {
             return Ok(chunk);
         }
+        let no_such = || FsError::corrupt(format!("no such descriptor block {index}"));
+        if index >= self.geo.desc_blocks() {
+            return Err(no_such());
+        }
+        let slot = self.chunks.slot(index).ok_or_else(no_such)?;
         let _making = self.making.lock();
         if slot.get().is_none() {
-            let mut descs = read_descs(&self.geo, journal, index)?;
-            for (nr, desc) in descs.iter().filter_map(|(nr, desc)| Some((*nr, desc.as_ref().ok()?)))
-            {
-                self.note_foreign(nr, desc);
-            }
-            reject_overlaps(&self.geo, &mut descs);
-            let row = Arc::new(Row::new());
-            let mut groups = Vec::with_capacity(descs.len());
-            for (nr, desc) in descs {
-                self.known.fetch_add(1, Ordering::Relaxed);
-                self.dirs.fetch_add(
-                    desc.as_ref().map_or(0, |d| u64::from(d.used_dirs)),
-                    Ordering::Relaxed,
-                );
-                let (blocks, inodes) = (self.geo.group_blocks(nr), self.geo.inodes_per_group);
-                groups.push(Group::new(nr, &row, desc, blocks, inodes));
-            }
-            row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
-            row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
+            let descs = self.descs(journal, index)?;
+            let groups = GrowOnly::new(u32::try_from(descs.len()).unwrap_or(u32::MAX));
+            let chunk = Chunk { groups, row: Arc::new(Row::new()) };
+            self.add(&chunk, descs);
+            chunk.row.blocks.lower(|| chunk.groups().map(Group::bound).max().unwrap_or(0));
+            chunk.row.inodes.lower(|| chunk.groups().map(Group::free_inodes).max().unwrap_or(0));
             // Set under `making`, so this cannot fail.
-            let _ = slot.set(Chunk { groups: groups.into(), row });
+            let _ = slot.set(chunk);
         }
         slot.get().ok_or_else(no_such)
     }
 
+    /// Adds the groups that a chunk has not yet.
+    fn fill(&self, chunk: &Chunk, journal: &Journal, index: u32) -> Result<()> {
+        let _making = self.making.lock();
+        let descs = self.descs(journal, index)?;
+        self.add(chunk, descs);
+        Ok(())
+    }
+
+    /// The descriptors of one block, with those that are wrong marked as bad.
+    fn descs(&self, journal: &Journal, index: u32) -> Result<Descs> {
+        let mut descs = read_descs(&self.geo, journal, index, self.before_recovery)?;
+        for (nr, desc) in descs.iter().filter_map(|(nr, desc)| Some((*nr, desc.as_ref().ok()?))) {
+            if self.peek(nr).is_none() {
+                self.note_foreign(nr, desc);
+            }
+        }
+        reject_overlaps(&self.geo, &mut descs);
+        Ok(descs)
+    }
+
+    /// Makes the groups of a chunk that are not there yet. (`making` is held.)
+    fn add(&self, chunk: &Chunk, descs: Descs) {
+        let per = self.geo.descs_per_block();
+        for (nr, desc) in descs {
+            let Some(slot) = chunk.groups.slot(nr.0 % per) else { continue };
+            if slot.get().is_some() {
+                continue;
+            }
+            let dirs = desc.as_ref().map_or(0, |d| u64::from(d.used_dirs));
+            self.known.fetch_add(1, Ordering::Relaxed);
+            self.dirs.fetch_add(dirs, Ordering::Relaxed);
+            let blocks = self.usable(nr);
+            let inodes = if blocks == 0 { 0 } else { self.geo.inodes_per_group };
+            let group = slot.get_or_init(|| Group::new(nr, &chunk.row, desc, blocks, inodes));
+            chunk.row.blocks.raise(group.bound());
+            chunk.row.inodes.raise(group.free_inodes());
+        }
+    }
+
+    /// The volume grew: the groups behind `before` of the last descriptor block become known, so
+    /// that searches look into them. (Other new ones are read at their first use.)
+    pub fn grown(&self, journal: &Journal, before: u32) -> Result<()> {
+        let index = before / self.geo.descs_per_block();
+        match self.chunks.get(index) {
+            Some(chunk) if before < self.geo.groups() => self.fill(chunk, journal, index),
+            _ => Ok(()),
+        }
+    }
+
     fn note_foreign(&self, owner: GroupNr, desc: &GroupDesc) {
-        if !self.geo.incompat.contains(Incompat::FLEX_BG) {
+        if !self.geo.incompat().contains(Incompat::FLEX_BG) {
             return;
         }
         let flex = self.geo.groups_per_flex();
@@ -200,6 +266,24 @@ impl Table {
         }
     }
 
+    /// Undoes [`protect`](Self::protect): the blocks are about to be freed. (A run of another one
+    /// that touched it stays.)
+    pub fn unprotect(&self, journal: &Journal, run: Run) {
+        self.strays.remove(run.start.0, u64::from(run.len));
+        for (nr, gone) in split(&self.geo, run.start, u64::from(run.len)) {
+            if let Some(runs) = self.foreign.lock().get_mut(&nr) {
+                *runs = runs.iter().flat_map(|run| without(*run, gone)).collect();
+            }
+            let Some(group) = self.peek(nr) else { continue };
+            let mut state = group.lock();
+            let Ok(desc) = state.desc().copied() else { continue };
+            let zones = self.zones(journal, nr, &desc);
+            if let Some(map) = &mut state.blocks {
+                map.zones = zones;
+            }
+        }
+    }
+
     /// All fixed metadata that lies in a group.
     pub fn zones(&self, journal: &Journal, nr: GroupNr, desc: &GroupDesc) -> Box<[Span]> {
         let base = self.geo.base_meta_blocks(nr).min(self.geo.group_blocks(nr));
@@ -211,10 +295,10 @@ impl Table {
                     .map(|(_, span)| span),
             );
         }
-        if self.geo.incompat.contains(Incompat::FLEX_BG) {
+        if self.geo.incompat().contains(Incompat::FLEX_BG) {
             let flex = self.geo.groups_per_flex();
             let first = nr.0 / flex * flex;
-            let last = first.saturating_add(flex - 1).min(self.geo.groups - 1);
+            let last = first.saturating_add(flex - 1).min(self.geo.groups() - 1);
             let per = self.geo.descs_per_block();
             for index in first / per..=last / per {
                 // A descriptor block that cannot be read adds no zone.
@@ -281,33 +365,57 @@ impl Table {
         }
     }
 
+    /// No group has bitmaps in memory any more.
+    pub fn forget_resident(&self) {
+        self.resident.lock().clear();
+    }
+
     /// Groups with bitmaps in memory.
     pub fn resident(&self) -> usize {
         self.resident.lock().len()
     }
 }
 
+/// What is left of a span.
+fn without(span: Span, gone: Span) -> impl Iterator<Item = Span> {
+    let part = |from: u32, to: u32| Span { start: from, len: to.saturating_sub(from) };
+    let before = part(span.start, span.end().min(gone.start));
+    let behind = part(span.start.max(gone.end()), span.end());
+    [before, behind].into_iter().filter(|part| part.len > 0)
+}
+
 type Descs = Vec<(GroupNr, Result<GroupDesc>)>;
 
 /// Reads and checks the descriptors of one block.
-pub(super) fn read_descs(geo: &Geometry, journal: &Journal, index: u32) -> Result<Descs> {
+fn read_descs(
+    geo: &Geometry,
+    journal: &Journal,
+    index: u32,
+    before_recovery: bool,
+) -> Result<Descs> {
     let (block, _) = geo.desc_block(first_of(geo, index));
     let data: Arc<Vec<u8>> = journal.read(block).map_err(error::journal)?.data();
-    Ok(decode(geo, index, &data))
+    Ok(match before_recovery {
+        true => decode(geo, index, &data, GroupDesc::decode_before_recovery),
+        false => decode(geo, index, &data, GroupDesc::decode),
+    })
 }
 
 fn first_of(geo: &Geometry, index: u32) -> GroupNr {
     GroupNr(index.saturating_mul(geo.descs_per_block()))
 }
 
-fn decode(geo: &Geometry, index: u32, data: &[u8]) -> Descs {
+/// How one descriptor is decoded.
+type Decoder = fn(&[u8], &Geometry, GroupNr) -> extol_ondisk::Result<GroupDesc>;
+
+fn decode(geo: &Geometry, index: u32, data: &[u8], decoder: Decoder) -> Descs {
     let per = geo.descs_per_block();
     let first = first_of(geo, index).0;
     let (block, _) = geo.desc_block(GroupNr(first));
-    let descs = (first..first.saturating_add(per).min(geo.groups)).map(GroupNr).map(|nr| {
+    let descs = (first..first.saturating_add(per).min(geo.groups())).map(GroupNr).map(|nr| {
         let (_, at) = geo.desc_block(nr);
         let bytes = data.get(at..at + usize::from(geo.desc_size)).unwrap_or_default();
-        let desc = GroupDesc::decode(bytes, geo, nr).map_err(|e| {
+        let desc = decoder(bytes, geo, nr).map_err(|e| {
             let what = format!("descriptor of block group {}: {e}", nr.0);
             FsError::corrupt(what).at_block(block.0)
         });
@@ -330,7 +438,9 @@ pub(super) fn each_desc(
         let start = geo.desc_block(first_of(geo, run.start)).0;
         journal.read_home(start, &mut bytes).map_err(error::journal)?;
         for (block, index) in bytes.chunks(len).zip(run) {
-            decode(geo, index, block).into_iter().for_each(|(_, desc)| each(desc));
+            decode(geo, index, block, GroupDesc::decode)
+                .into_iter()
+                .for_each(|(_, desc)| each(desc));
         }
     }
     Ok(())

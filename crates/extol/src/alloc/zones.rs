@@ -35,6 +35,19 @@ impl Strays {
         runs.insert(first, (from, to));
     }
 
+    /// Takes a run out.
+    pub fn remove(&self, start: u64, len: u64) {
+        let (from, to) = (start, start.saturating_add(len));
+        let mut runs = self.runs.write();
+        let cut = |run: &(u64, u64)| {
+            let before = (run.0, run.1.min(from));
+            let behind = (run.0.max(to), run.1);
+            [before, behind].into_iter().filter(|part| part.0 < part.1)
+        };
+        let left = runs.iter().flat_map(cut).collect();
+        *runs = left;
+    }
+
     /// True if any of the blocks is in it.
     pub fn touches(&self, start: u64, len: u64) -> bool {
         let runs = self.runs.read();
@@ -104,6 +117,11 @@ mod tests {
         assert_eq!(*strays.runs.read(), [(0, 2), (10, 20), (50, 68), (100, 101)]);
         strays.add(19, 40);
         assert_eq!(*strays.runs.read(), [(0, 2), (10, 68), (100, 101)]);
+        let other = Strays::default();
+        other.add(5, 20);
+        other.remove(8, 2);
+        other.remove(20, 10);
+        assert_eq!(*other.runs.read(), [(5, 8), (10, 20)]);
         for (start, len, hit) in [
             (2, 8, false),
             (2, 9, true),

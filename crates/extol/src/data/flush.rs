@@ -6,6 +6,7 @@
 //! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
 //!   back, so a later fsync fails or writes it ([`put_back`]).
 
+use extol_jbd2::JournalError;
 use extol_vfs::{FsError, Result};
 use smallvec::SmallVec;
 
@@ -82,8 +83,12 @@ fn flush_part(
                 // Reservations also count freed blocks, which a commit makes usable.
                 if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
                     retries -= 1;
-                    fs.vol.journal.commit_all().map_err(error::journal)?;
-                    continue;
+                    match fs.vol.journal.commit_all() {
+                        Ok(()) => continue,
+                        // Within a batch freed blocks stay what they are.
+                        Err(JournalError::InBatch) => return Err(e),
+                        Err(other) => return Err(error::journal(other)),
+                    }
                 }
                 return Err(e);
             }

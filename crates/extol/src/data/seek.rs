@@ -47,7 +47,7 @@ pub(crate) fn seek(fs: &MountedFs, st: &InodeState, offset: u64, what: Seek) -> 
     }
     let bs = fs.vol.geo.block_len() as u64;
     let mut at = offset;
-    let mut budget = fs.vol.geo.blocks;
+    let mut budget = fs.vol.geo.blocks();
     while at < size {
         let lblk = u32::try_from(at / bs).map_err(|_| FsError::FileTooLarge)?;
         let s = stretch(fs, st, lblk)?;
@@ -102,7 +102,7 @@ pub(crate) fn fiemap(
     };
     let mut lblk = u32::try_from(offset >> bits).unwrap_or(u32::MAX);
     let to = u32::try_from(end.div_ceil(1 << bits)).unwrap_or(u32::MAX);
-    let mut budget = fs.vol.geo.blocks;
+    let mut budget = fs.vol.geo.blocks();
     while lblk < to {
         let page = st.pages.get(lblk);
         let step = if page.is_some_and(|p| p.reserved) {

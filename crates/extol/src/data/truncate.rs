@@ -47,6 +47,12 @@ pub(crate) fn set_size(
             st.store(fs, h, true)
         });
     }
+    if vol.journal.has_batch()
+        && let Some(part) = part_to_copy(fs, st, size)?
+    {
+        set_size(fs, cell, st, size - part.len() as u64)?;
+        return write::write(fs, cell, st, st.node.raw.size, &part).map(drop);
+    }
     let bs = vol.geo.block_len();
     let keep = u32::try_from(size.div_ceil(bs as u64)).unwrap_or(u32::MAX);
     drop_pages(fs, st, keep, u32::MAX);
@@ -97,6 +103,25 @@ fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     }
     let lblk = u32::try_from(size / bs).map_err(|_| FsError::FileTooLarge)?;
     zero_inside(fs, st, lblk, inside, bs as usize)
+}
+
+/// Within a batch: what stays of the last block of a file that shrinks to `size`, if that block was
+/// there before and so may not be changed in place.
+fn part_to_copy(fs: &MountedFs, st: &InodeState, size: u64) -> Result<Option<Vec<u8>>> {
+    let bs = fs.vol.geo.block_len() as u64;
+    let inside = (size % bs) as usize;
+    let lblk = u32::try_from(size / bs).map_err(|_| FsError::FileTooLarge)?;
+    if inside == 0 || st.pages.get(lblk).is_some() || fs.journals_data(st) {
+        return Ok(None);
+    }
+    match map::lookup(&fs.vol, &st.node, lblk)? {
+        Mapping::Mapped { unwritten: false, .. } => {
+            let mut block = read::block(fs, st, lblk)?;
+            block.truncate(inside);
+            Ok(Some(block))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Zeros `from..to` of one block of the file, in its page or on the device.

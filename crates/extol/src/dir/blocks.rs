@@ -205,7 +205,7 @@ pub(super) fn append(vol: &Volume, h: &mut Handle, dir: &mut Node, n: u32) -> Re
             FsError::corrupt("directory larger than its volume").in_inode(u64::from(dir.ino.0))
         );
     }
-    let large = vol.geo.incompat.contains(Incompat::LARGE_DIR);
+    let large = vol.geo.incompat().contains(Incompat::LARGE_DIR);
     if (bytes > MAX_BYTES && !large) || end > MAX_LARGE_BLOCKS {
         return Err(FsError::NoSpace);
     }

@@ -25,8 +25,9 @@
 //! - DC-1: a dentry says what the directory says until the directory's lock is taken for a change:
 //!   [`DentryCache::insert`] and [`DentryCache::insert_negative`] are called with that lock held.
 //! - DC-2: each change of a name empties its slots first, with the lock held for a change:
-//!   `dir::add`, `dir::add_at`, `dir::remove`, `dir::remove_at`, `dir::replace`. Nothing else
-//!   changes where a name leads.
+//!   `dir::add`, `dir::add_at`, `dir::remove`, `dir::remove_at`, `dir::replace`, `dir::renumber`.
+//!   Nothing else changes where a name leads. (A directory that gets another number takes its names
+//!   along: they are forgotten under both, `resize/shrink/inodes.rs`.)
 //! - DC-3: a lookup takes the reference first and then reads the sequence number again
 //!   (`ops::names::refer`). A reference and the question whether there is one take the lock of the
 //!   inode's shard. If the reference is first, the thread that removes the name sees it; if not,

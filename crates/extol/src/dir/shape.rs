@@ -41,19 +41,23 @@ impl<'v> Shape<'v> {
     /// The shape of `dir`.
     pub fn of(vol: &'v Volume, dir: &Node) -> Self {
         let geo = &vol.geo;
-        let dir_index = geo.compat.contains(Compat::DIR_INDEX);
+        let dir_index = geo.compat().contains(Compat::DIR_INDEX);
         let indexed = dir_index && dir.raw.flags.contains(InodeFlags::INDEX);
         let area = dirent::area_len(geo);
         Self {
             geo,
             ino: dir.ino,
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(dir.ino, dir.raw.generation)),
-            filetype: geo.incompat.contains(Incompat::FILETYPE),
+            filetype: geo.incompat().contains(Incompat::FILETYPE),
             indexed,
             // Such directories hash folded names, which Extol cannot fold.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
             dir_index,
-            leaf_limit: if geo.compat.contains(Compat::FAST_COMMIT) { area / 4 * 3 } else { area },
+            leaf_limit: if geo.compat().contains(Compat::FAST_COMMIT) {
+                area / 4 * 3
+            } else {
+                area
+            },
             blocks: count(vol, dir),
         }
     }
@@ -110,7 +114,7 @@ impl<'v> Shape<'v> {
 /// Number of whole blocks in a directory: as its size says, but no more than the volume has.
 pub(super) fn count(vol: &Volume, dir: &Node) -> u32 {
     let blocks = dir.raw.size >> vol.geo.block_size.bits();
-    u32::try_from(blocks.min(MAX_LARGE_BLOCKS).min(vol.geo.blocks)).unwrap_or(u32::MAX)
+    u32::try_from(blocks.min(MAX_LARGE_BLOCKS).min(vol.geo.blocks())).unwrap_or(u32::MAX)
 }
 
 /// What a block of a directory is.

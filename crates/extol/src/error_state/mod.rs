@@ -31,6 +31,9 @@
 //!   was aborted, and writes what is dirty unless the volume was closed in order
 //!   (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the journal before it
 //!   makes the volume read-only.
+//! - ES-6: what another writer changed below this mount looks like damage. Before damage is
+//!   recorded the guard looks once more. If it finds another writer, that is the error, for the
+//!   operation, too (`damage_or_another_writer`).
 //!
 //! Locking: everything here runs when an operation is over, without handle and inode lock.
 
@@ -52,7 +55,10 @@ impl MountedFs {
     /// Looks at the result of an operation: what is wrong with the volume or its device is recorded
     /// and treated as `errors=` says.
     pub fn note<T>(&self, result: Result<T>) -> Result<T> {
+        let result = result.map_err(|error| self.damage_or_another_writer(error));
         let pending = self.error_state.pending.take();
+        let pending: Vec<FsError> =
+            pending.into_iter().map(|error| self.damage_or_another_writer(error)).collect();
         pending.iter().for_each(|error| self.note_error(error));
         if let Err(error) = &result {
             if !pending.contains(error) {
@@ -61,6 +67,17 @@ impl MountedFs {
             self.note_abort();
         }
         result
+    }
+
+    /// Damage, or the other writer that is the reason for it.
+    fn damage_or_another_writer(&self, error: FsError) -> FsError {
+        if let (FsError::Corrupt { .. }, Some(guard)) = (&error, &self.guard)
+            && let Err(why) = guard.look_for_another_writer()
+        {
+            self.heed_guard();
+            return FsError::Io(why);
+        }
+        error
     }
 
     fn note_error(&self, error: &FsError) {
@@ -126,8 +143,14 @@ impl MountedFs {
         {
             return;
         }
-        let Some(why) = self.vol.journal.failure() else { return };
+        let Some(failure) = self.vol.journal.failure() else { return };
         self.read_only.store(true, Ordering::Release);
+        // A device that was cut fails, too: that is the reason to be told.
+        let cut = self.guard.as_ref().and_then(|guard| {
+            guard.check_sizes();
+            guard.lost().map(str::to_owned)
+        });
+        let why = cut.unwrap_or(failure);
         state.first.lock().get_or_insert_with(|| why.clone());
         let (code, ino, block) = state.cause.get().copied().unwrap_or((IO, 0, 0));
         self.stop(ErrorRecord { what: &why, code, ino, block });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice as _, MemDevice};
+use extol_block::{BlockDevice as _, FileDevice, MemDevice, OpenOptions};
 use extol_ondisk::Superblock;
 use extol_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extol_vfs::{FileSystem as _, FsError};
@@ -63,4 +63,54 @@ fn damage_that_aborts_is_noted_as_damage() {
         };
         assert_eq!(noted(options, by_another), (1, CORRUPTED, 12), "{options}");
     }
+}
+
+/// The operation that meets it, and the allocator's errors, which the next one records.
+#[test]
+fn what_another_writer_changed_is_no_damage() {
+    for (options, by_the_allocator) in
+        [("errors=continue", false), ("errors=continue", true), ("errors=remount-ro", false)]
+    {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
+        let mut options = MountOptions::parse(options).unwrap();
+        options.background.threads = false;
+        let fs = Ext4::open(Arc::<MemDevice>::clone(&device), &options).unwrap();
+        let mut bytes = [0; 1024];
+        device.read_at(&mut bytes, SUPERBLOCK_OFFSET).unwrap();
+        let mut sb = Superblock::decode(&bytes).unwrap();
+        sb.mtime += 1;
+        device.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
+        let damage = FsError::corrupt("damaged").in_inode(12);
+        let inner = fs.inner();
+        if by_the_allocator {
+            inner.error_state.pending.put(&damage);
+            inner.note(Ok(())).unwrap();
+        } else {
+            let told = inner.note(Err::<(), _>(damage)).unwrap_err();
+            assert!(matches!(&told, FsError::Io(why) if why.contains("another")), "{told}");
+        }
+        let first = fs.first_error().unwrap();
+        assert!(first.contains("another program"), "{first}");
+        assert!(fs.is_read_only() && fs.sync().is_err());
+        device.read_at(&mut bytes, SUPERBLOCK_OFFSET).unwrap();
+        assert_eq!(bytes, sb.encode(), "a volume that another has is written");
+    }
+}
+
+#[test]
+fn a_device_that_was_cut_is_the_reason_of_its_failures() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(16 << 20).unwrap();
+    let device = Arc::new(FileDevice::open(file.path(), &OpenOptions::read_write()).unwrap());
+    mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
+    let mut options = MountOptions::default();
+    options.background.threads = false;
+    let fs = Ext4::open(device, &options).unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    fs.inner().vol.journal.abort("a write failed");
+    fs.inner().note_abort();
+    let first = fs.first_error().unwrap();
+    assert!(first.contains("was cut to ") && first.contains("of 16777216 bytes"), "{first}");
+    assert_eq!(fs.inner().read_only_reason().as_deref(), Some(&*first));
 }

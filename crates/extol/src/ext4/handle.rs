@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
-use super::Ext4;
+use super::{Batch, Ext4};
 use crate::error::OpenResult;
 use crate::mount::{self, Purpose, close};
 use crate::options::MountOptions;
@@ -56,6 +56,16 @@ impl Ext4 {
         self.fs().check_writable().is_err()
     }
 
+    /// Begins a batch: all changes from here on become durable by its commit, together or not at
+    /// all. No other thread may use the volume meanwhile, fsync and its like fail with `Busy`, and
+    /// what a file held before must not be overwritten.
+    ///
+    /// # Errors
+    /// `NoJournal` if there is none; if the volume is read-only or has a batch.
+    pub fn begin_batch(&self) -> Result<Batch<'_>> {
+        Batch::begin(self)
+    }
+
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
     pub fn crash(&self) {
@@ -98,6 +108,12 @@ impl Ext4 {
     #[must_use]
     pub fn block_size(&self) -> u32 {
         self.fs().vol.geo.block_size.bytes()
+    }
+
+    /// Bytes of the device, of which the volume may be a part.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.fs().vol.dev.size()
     }
 
     /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and

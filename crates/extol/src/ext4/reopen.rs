@@ -148,7 +148,7 @@ fn keep_others_out(old: &MountedFs, device: &dyn BlockDevice) -> Result<(), Remo
 }
 
 /// The options of a stopped mount for the mount that follows it.
-fn for_a_mount(old: &MountedFs, mut options: MountOptions) -> MountOptions {
+pub(super) fn for_a_mount(old: &MountedFs, mut options: MountOptions) -> MountOptions {
     options.access.read_only = false;
     // The options in force name a data mode also where there is no journal.
     options.journal.data_mode = options.journal.data_mode.filter(|_| old.vol.journal.has_log());

@@ -15,7 +15,7 @@ pub enum Reason {
     Memory,
     /// The boot loader's inode (never here).
     SwapBoot,
-    /// The volume was resized (never here).
+    /// The volume was resized.
     Resize,
     /// A directory was renamed.
     DirRename,
@@ -45,11 +45,13 @@ pub enum Reason {
     Failed,
     /// Much changed while no fsync had come for long.
     Quiet,
+    /// Blocks of a file were moved on the volume.
+    BlocksMoved,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Xattr,
         Self::CrossRename,
         Self::JournalFlag,
@@ -70,6 +72,7 @@ impl Reason {
         Self::HoleInFront,
         Self::Failed,
         Self::Quiet,
+        Self::BlocksMoved,
     ];
 
     /// The names of all, by number.
@@ -107,6 +110,7 @@ impl Reason {
             Self::HoleInFront => "Hole in front",
             Self::Failed => "Operation failed",
             Self::Quiet => "No recent fsync",
+            Self::BlocksMoved => "Blocks moved",
         }
     }
 }

@@ -67,21 +67,35 @@ pub(crate) enum ClaimError {
 pub(super) struct Place {
     pub dev: SharedDevice,
     pub geo: Geometry,
-    pub block: BlockNr,
+    /// Changes if the volume's blocks are moved.
+    pub block: Arc<AtomicU64>,
 }
 
 impl Place {
+    pub fn new(dev: SharedDevice, geo: Geometry, block: BlockNr) -> Self {
+        Self { dev, geo, block: Arc::new(AtomicU64::new(block.0)) }
+    }
+
+    /// Bytes in front of it.
+    fn at(&self) -> u64 {
+        BlockNr(self.block.load(Ordering::Acquire)).offset(self.geo.block_size)
+    }
+
     pub fn read(&self) -> OpenResult<Mmp> {
         let mut bytes = vec![0; self.geo.block_len()];
-        self.dev.read_at(&mut bytes, self.block.offset(self.geo.block_size))?;
+        self.dev.read_at(&mut bytes, self.at())?;
         Mmp::decode(&bytes, &self.geo)
             .map_err(|e| OpenError(format!("corrupt MMP block: {e}; run e2fsck")))
     }
 
     pub fn write(&self, mmp: &Mmp) -> OpenResult<()> {
+        self.write_at(mmp, self.at())
+    }
+
+    fn write_at(&self, mmp: &Mmp, at: u64) -> OpenResult<()> {
         let mut bytes = vec![0; self.geo.block_len()];
         mmp.encode_into(&mut bytes, &self.geo);
-        self.dev.write_fua(&bytes, self.block.offset(self.geo.block_size))?;
+        self.dev.write_fua(&bytes, at)?;
         Ok(())
     }
 }
@@ -158,6 +172,21 @@ impl Claim {
         let mut written = self.written.lock();
         let until = self.fresh_until.load(Ordering::Acquire);
         if self.time.now_ns() < until { Ok(until) } else { self.renew(&mut written) }
+    }
+
+    /// Writes the claim into another block too, durably: the superblock is about to name that one.
+    pub fn copy_to(&self, block: BlockNr) -> OpenResult<()> {
+        let written = self.written.lock();
+        self.place.write_at(&written, block.offset(self.place.geo.block_size))
+    }
+
+    /// The superblock names the copy, durably: from now on the claim is there.
+    pub fn use_copy(&self, block: BlockNr) -> OpenResult<()> {
+        let written = self.written.lock();
+        // (It may have been renewed meanwhile, in the old block.)
+        self.place.write_at(&written, block.offset(self.place.geo.block_size))?;
+        self.place.block.store(block.0, Ordering::Release);
+        Ok(())
     }
 
     fn is_fresh(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use extol_block::{
     BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, joined,
 };
-use extol_ondisk::shared_super::{Bytes, merge};
+use extol_ondisk::shared_super::{Bytes, Deliberate, merge};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 
 use super::watch::LOG_PART;
@@ -61,10 +61,13 @@ impl GuardedDevice {
             || touches(offset, len, self.log_at(), LOG_PART)
     }
 
-    /// Writes what touches a watched superblock, with the device's share of it.
+    /// Writes what touches a watched superblock, with the device's share of it. What the mount
+    /// changed of that share goes with it, but not with a mark: that is for a volume whose changes
+    /// never become durable.
     fn watched(
         &self,
         writes: &[ScatteredWrite<'_>],
+        is_mark: bool,
         write: impl FnOnce(&[ScatteredWrite<'_>]) -> Result<()>,
     ) -> Result<()> {
         let mut slot = self.guard.watch.lock();
@@ -84,7 +87,11 @@ impl GuardedDevice {
                     DeviceError::new(DeviceOp::Write, w.offset, len, std::io::Error::other(why))
                 })?;
                 self.guard.note_outside_change(&known, &theirs);
-                *ours = merge(ours, &theirs, &self.guard.deliberate.lock());
+                let deliberate = match is_mark {
+                    true => Deliberate::default(),
+                    false => self.guard.deliberate.lock().clone(),
+                };
+                *ours = merge(ours, &theirs, &deliberate);
                 superblock = Some(*ours);
             }
             if let Some(at) = inside(w.offset, len, self.log_at(), LOG_PART) {
@@ -120,6 +127,7 @@ impl GuardedDevice {
         &self,
         bufs: &[IoSlice<'_>],
         offset: u64,
+        is_mark: bool,
         write: impl FnOnce(&[IoSlice<'_>]) -> Result<()>,
     ) -> Result<()> {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
@@ -127,7 +135,7 @@ impl GuardedDevice {
         if !self.is_watched(offset, len) {
             return write(bufs);
         }
-        self.watched(&[ScatteredWrite { offset, bufs }], |merged| {
+        self.watched(&[ScatteredWrite { offset, bufs }], is_mark, |merged| {
             merged.first().map_or(Ok(()), |w| write(w.bufs))
         })
     }
@@ -140,7 +148,7 @@ impl GuardedDevice {
         let at = writes.first().map_or(0, |w| w.offset);
         self.guard.before(DeviceOp::Write, at, writes.iter().map(ScatteredWrite::len).sum())?;
         if writes.iter().any(|w| self.is_watched(w.offset, w.len())) {
-            return self.watched(writes, write);
+            return self.watched(writes, false, write);
         }
         write(writes)
     }
@@ -150,9 +158,10 @@ impl GuardedDevice {
         &self,
         buf: &[u8],
         offset: u64,
+        is_mark: bool,
         write: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.one(&[IoSlice::new(buf)], offset, |bufs| match bufs {
+        self.one(&[IoSlice::new(buf)], offset, is_mark, |bufs| match bufs {
             [one] => write(one),
             _ => write(&joined(bufs)),
         })?;
@@ -164,14 +173,14 @@ impl BlockDevice for GuardedDevice {
     extol_block::pass_on!(shape, abilities, reads);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.one(&[IoSlice::new(buf)], offset, |bufs| match bufs {
+        self.one(&[IoSlice::new(buf)], offset, false, |bufs| match bufs {
             [one] => self.inner.write_at(one, offset),
             _ => self.inner.write_vectored_at(bufs, offset),
         })
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        self.one(bufs, offset, |bufs| self.inner.write_vectored_at(bufs, offset))
+        self.one(bufs, offset, false, |bufs| self.inner.write_vectored_at(bufs, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
@@ -184,11 +193,11 @@ impl BlockDevice for GuardedDevice {
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.durable(buf, offset, |buf| self.inner.write_fua(buf, offset))
+        self.durable(buf, offset, false, |buf| self.inner.write_fua(buf, offset))
     }
 
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.durable(buf, offset, |buf| self.inner.write_mark(buf, offset))
+        self.durable(buf, offset, true, |buf| self.inner.write_mark(buf, offset))
     }
 
     fn flush(&self) -> Result<()> {
@@ -205,5 +214,10 @@ impl BlockDevice for GuardedDevice {
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.guard.before(DeviceOp::Zero, offset, len)?;
         self.inner.zero_range(offset, len)
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.guard.before(DeviceOp::Resize, 0, bytes)?;
+        self.inner.set_size(bytes)
     }
 }

@@ -67,7 +67,7 @@ impl Observed {
         if block.0 <= u64::from(sb.first_data_block) || !geo.is_valid_block(block) {
             return refuse("corrupt superblock: impossible MMP block; run e2fsck");
         }
-        let place = Place { dev: Arc::clone(dev), geo: geo.clone(), block };
+        let place = Place::new(Arc::clone(dev), geo.clone(), block);
         let mmp = place.read()?;
         if mmp.seq == SEQ_FSCK {
             return refuse(

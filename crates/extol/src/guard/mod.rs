@@ -131,6 +131,11 @@ impl Guard {
         self.make_due();
     }
 
+    /// The claim, if there is one.
+    pub fn claim(&self) -> Option<Arc<Claim>> {
+        self.claim.lock().clone()
+    }
+
     /// Stands before the device of an external journal as well.
     pub fn stand_before_log(self: &Arc<Self>, log: SharedDevice) -> SharedDevice {
         *self.log_below.lock() = Some(Arc::clone(&log));
@@ -152,9 +157,7 @@ impl Guard {
 
     /// Checks at once, whenever the last check was.
     pub fn check_now(&self) -> Result<(), String> {
-        if let Some(watch) = &mut *self.watch.lock() {
-            watch.make_due();
-        }
+        self.look_for_another_writer()?;
         self.check()
     }
 
@@ -163,6 +166,14 @@ impl Guard {
         if self.time.now_ns() >= self.due.load(Ordering::Acquire) {
             let _ = self.check_superblocks();
         }
+    }
+
+    /// Looks at the superblocks at once, whenever the last check was. Writes nothing.
+    pub fn look_for_another_writer(&self) -> Result<(), String> {
+        if let Some(watch) = &mut *self.watch.lock() {
+            watch.make_due();
+        }
+        self.check_superblocks().map(drop)
     }
 
     /// Checks the sizes of the devices, without any I/O: for a volume that nothing changes.

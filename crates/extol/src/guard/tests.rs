@@ -244,6 +244,21 @@ fn a_label_from_outside_survives_and_becomes_known() {
     rig.next_write().unwrap();
 }
 
+/// What the mount changed on purpose is in a transaction that never becomes durable.
+#[test]
+fn a_mark_has_nothing_that_is_not_durable() {
+    let rig = rig();
+    let mut named = rig.sb.clone();
+    named.volume_name = *b"never\0\0\0\0\0\0\0\0\0\0\0";
+    named.r_blocks_count = 200;
+    rig.guard.note_change(&rig.sb.encode(), &named.encode());
+    let mut marked = rig.sb.clone();
+    marked.error_count = 1;
+    rig.guarded.write_mark(&marked.encode(), SUPERBLOCK_OFFSET).unwrap();
+    let now = rig.on_device();
+    assert_eq!((now.label(), now.r_blocks_count, now.error_count), (&b""[..], 0, 1));
+}
+
 /// An image on a file system without locks.
 #[derive(Debug)]
 struct Unlocked {

@@ -101,7 +101,7 @@ pub(crate) fn checkpoint(fs: &MountedFs, flags: CheckpointFlags) -> Result<()> {
     }
     // (The log of a volume opened read-only is closed.)
     let read_only = fs.fixed.read_only();
-    let unread = read_only && fs.vol.geo.compat.contains(Compat::HAS_JOURNAL);
+    let unread = read_only && fs.vol.geo.compat().contains(Compat::HAS_JOURNAL);
     if !fs.vol.journal.has_log() && !unread {
         return Err(FsError::NoJournal);
     }

@@ -32,7 +32,12 @@ pub(crate) fn identity(fs: &MountedFs) -> Identity {
 
 /// What can be changed.
 pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
-    fs.sb.read(|sb| Tunables {
+    fs.sb.read(tunables_of)
+}
+
+/// The same, as a superblock has it.
+pub(crate) fn tunables_of(sb: &Superblock) -> Tunables {
+    Tunables {
         errors: sb.errors,
         mounts: sb.mnt_count,
         most_mounts: sb.max_mnt_count,
@@ -52,7 +57,7 @@ pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
             sb.feature_incompat.bits(),
             sb.feature_ro_compat.bits(),
         ],
-    })
+    }
 }
 
 /// Changes what `change` names.
@@ -75,7 +80,7 @@ fn check(fs: &MountedFs, change: &Tune) -> Result<()> {
     if has(TuneFields::ERRORS) && values.errors > ERRORS_PANIC {
         return Err(FsError::Invalid("no such action on errors"));
     }
-    let half = fs.vol.geo.blocks / 2;
+    let half = fs.vol.geo.blocks() / 2;
     if has(TuneFields::RESERVED_BLOCKS) && values.reserved_blocks > half {
         return Err(FsError::Invalid("more than half of the blocks for root"));
     }

@@ -27,6 +27,19 @@ pub(super) fn indirect_step() -> u32 {
     INDIRECT_LEVELS * (1 + GONE_BLOCK)
 }
 
+/// Moving a run of `blocks` blocks, in at most two groups, by [`super::relocate`].
+pub(crate) fn for_relocate(node: &Node, blocks: u32) -> u32 {
+    let tree =
+        if has_extents(node) { splice(extents::depth(&node.raw.i_block)) } else { indirect_step() };
+    tree + Discard::credits_of_few(1, blocks)
+}
+
+/// Moving the tree blocks on one path: each is new, gone, and named anew in the one above.
+pub(crate) fn for_relocate_nodes(node: &Node) -> u32 {
+    let depth = if has_extents(node) { extents::depth(&node.raw.i_block) } else { INDIRECT_LEVELS };
+    depth * (NEW_BLOCK + GONE_BLOCK + 1)
+}
+
 /// Inserting `blocks` blocks in one run.
 pub(crate) fn for_insert(node: &Node, blocks: u32, block_size: u32) -> u32 {
     if has_extents(node) {

@@ -90,7 +90,7 @@ impl Mounted {
         let journal = Journal::open(JournalConfig {
             device: dev.clone(),
             block_size: geo.block_size,
-            blocks: geo.blocks,
+            blocks: geo.blocks(),
             log,
             barrier: true,
             commit_interval: Duration::from_secs(5),

@@ -3,6 +3,7 @@
 //! ```text
 //!   lookup, next_mapped, iterate        (read only)
 //!   insert, convert, remove, shift      (with a handle)
+//!   relocate, relocate_nodes
 //!        │                 flags & EXTENTS
 //!   ┌────┴─────┐      ┌───────────────────────┐
 //!   │ this file │─────►│ extents/  indirect/   │──► store (block cache, allocator, credits)
@@ -39,6 +40,7 @@ mod store;
 
 pub(crate) use credits::{
     for_convert as credits_for_convert, for_insert as credits_for_insert,
+    for_relocate as credits_for_relocate, for_relocate_nodes as credits_for_relocate_nodes,
     for_remove_all as credits_for_remove_all, for_remove_step as credits_for_remove_step,
     for_shift_step as credits_for_shift_step,
 };
@@ -46,6 +48,7 @@ pub(crate) use goal::goal;
 pub(crate) use limits::max_file_size;
 pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
 
+use extol_block::BlockNr;
 use extol_jbd2::Handle;
 use extol_ondisk::{Geometry, Incompat, Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
@@ -76,7 +79,7 @@ fn has_extents(node: &Node) -> bool {
 /// Gives a new inode an empty map: an extent tree if the volume has extents, else an indirect map.
 pub(crate) fn init(geo: &Geometry, raw: &mut Inode) {
     raw.i_block = [0; 60];
-    if geo.incompat.contains(Incompat::EXTENTS) {
+    if geo.incompat().contains(Incompat::EXTENTS) {
         raw.flags |= InodeFlags::EXTENTS;
         extents::init(&mut raw.i_block);
     } else {
@@ -138,7 +141,7 @@ pub(crate) fn iterate(
     each: &mut dyn FnMut(MappedRun) -> bool,
 ) -> Result<()> {
     let mut at = from;
-    let mut budget = vol.geo.blocks;
+    let mut budget = vol.geo.blocks();
     while let Some(run) = next_mapped(vol, node, at, to)? {
         budget = budget
             .checked_sub(u64::from(run.len))
@@ -246,6 +249,66 @@ pub(crate) fn shift(
         true => extents::shift(io, root, from, to, delta),
         false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),
     })
+}
+
+/// Maps the `len` blocks from `lblk` on, which [`next_mapped`] gives in one run, to the blocks from
+/// `to` on, which the caller has taken in the same transaction and which hold the same bytes. Frees
+/// the old ones as `data` says. On an error nothing has changed and the caller still owns the new
+/// blocks.
+///
+/// Credits: [`credits_for_relocate`].
+pub(crate) fn relocate(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    (lblk, len): (u32, u32),
+    to: BlockNr,
+    data: Discard,
+) -> Result<()> {
+    if !Shape::of(&vol.geo, node).holds(to.0, u64::from(len)) {
+        return Err(FsError::corrupt("mapping of blocks outside the volume")
+            .in_inode(u64::from(node.ino.0)));
+    }
+    eligibility::note_ineligible(h, node.ino, Reason::BlocksMoved);
+    let data = data.of(&node.raw);
+    change(vol, h, node, |io, root, extents| {
+        let leave = |io: &mut Writer<'_>, old: MappedRun| data.discard(io, old);
+        match extents {
+            true => extents::relocate(io, root, (lblk, len), to, leave),
+            false => indirect::relocate(io, root, (lblk, len), to, leave),
+        }
+    })
+}
+
+/// Moves the tree blocks on the way to block `lblk` of the file that lie at or behind `limit` to
+/// others, which the allocator takes. Gives how many were moved, and where the next step begins
+/// (`None`: this was the last one). If none was moved, nothing has changed.
+///
+/// Credits: [`credits_for_relocate_nodes`].
+pub(crate) fn relocate_nodes(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    limit: BlockNr,
+) -> Result<(u32, Option<u32>)> {
+    let (moved, next) = change(vol, h, node, |io, root, extents| match extents {
+        true => extents::relocate_nodes(io, root, lblk, limit),
+        false => indirect::relocate_nodes(io, root, lblk, limit),
+    })?;
+    if moved > 0 {
+        eligibility::note_ineligible(h, node.ino, Reason::BlocksMoved);
+    }
+    let end = u64::from(extents::node::END_OF_SPACE);
+    Ok((moved, u32::try_from(next).ok().filter(|next| u64::from(*next) < end)))
+}
+
+/// True if the map has blocks of its own.
+pub(crate) fn has_tree_blocks(node: &Node) -> bool {
+    match has_extents(node) {
+        true => extents::depth(&node.raw.i_block) > 0,
+        false => indirect::has_blocks(&node.raw.i_block),
+    }
 }
 
 /// Runs a change on a copy of the inode's part of the map and puts the copy back, also on an error:

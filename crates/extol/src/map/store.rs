@@ -37,7 +37,7 @@ impl Shape {
         Self {
             block_size: geo.block_size,
             first: geo.first_data_block,
-            blocks: geo.blocks,
+            blocks: geo.blocks(),
             group: u64::from(geo.blocks_per_group).max(1),
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(node.ino, node.raw.generation)),
         }

@@ -132,6 +132,8 @@ impl Parts {
         let newest = self.vol.journal.newest();
         let perform = maintenance::performer;
         Arc::new_cyclic(|fs| MountedFs {
+            resizing: parking_lot::Mutex::default(),
+            measuring: AtomicBool::new(false),
             freeze_gate: FreezeGate::default(),
             maintenance: Maintenance::new(
                 perform(fs),
@@ -271,7 +273,7 @@ fn journal_config(
     JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,
-        blocks: geo.blocks,
+        blocks: geo.blocks(),
         log: None,
         barrier: effective.journal.barrier.unwrap_or(true),
         commit_interval: options.journal.commit,

@@ -69,6 +69,17 @@ pub(crate) fn run(dev: &SharedDevice, geo: &Geometry, options: &MountOptions) ->
     Ok(())
 }
 
+/// What a mount takes whose changes all go to memory.
+pub(crate) fn in_memory_only(
+    dev: &SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<(SharedDevice, MountOptions)> {
+    let sb = read_superblock(&**dev, options.access.superblock)?;
+    let geo = geometry(&**dev, &sb)?;
+    let options = find_journal::with_device(&sb, options)?;
+    Ok((scratch(dev, geo.block_size), deciding_options(&options, geo.block_size)))
+}
+
 /// Why a read-write mount would be refused; `None` if it would not. Waits for nothing: whether
 /// another host has the volume shows in time only.
 pub(crate) fn refusal(dev: &SharedDevice, options: &MountOptions) -> Option<String> {

@@ -23,7 +23,7 @@ pub(crate) fn patched_blocks(
 ) -> Result<Vec<Range<BlockNr>>> {
     let superblock = BlockNr(1024 / u64::from(geo.block_size.bytes()));
     let mut ranges = vec![superblock..superblock.plus(1)];
-    for first in (0..geo.groups).step_by(geo.descs_per_block() as usize) {
+    for first in (0..geo.groups()).step_by(geo.descs_per_block() as usize) {
         let (block, _) = geo.desc_block(GroupNr(first));
         match ranges.last_mut() {
             Some(last) if last.end == block => last.end = block.plus(1),

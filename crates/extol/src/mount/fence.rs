@@ -81,6 +81,10 @@ impl BlockDevice for Fence {
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.pass((DeviceOp::Write, offset), |d| d.zero_range(offset, len))
     }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.pass((DeviceOp::Resize, 0), |d| d.set_size(bytes))
+    }
 }
 
 #[cfg(test)]

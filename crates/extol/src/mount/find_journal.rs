@@ -26,6 +26,19 @@ pub(crate) struct Found {
     pub on_volume: Vec<Run>,
 }
 
+impl Found {
+    /// The log uses only so many blocks. (What its inode has behind them a transaction that is
+    /// still to be recovered may have freed.)
+    pub fn keep(&mut self, blocks: u32) {
+        let mut left = blocks;
+        for run in &mut self.on_volume {
+            run.len = run.len.min(left);
+            left -= run.len;
+        }
+        self.on_volume.retain(|run| run.len > 0);
+    }
+}
+
 /// Finds the journal of a volume.
 pub(crate) fn find(
     dev: &SharedDevice,
@@ -123,7 +136,7 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,
-        blocks: geo.blocks,
+        blocks: geo.blocks(),
         log: None,
         barrier: true,
         commit_interval: Duration::from_secs(5),
@@ -131,7 +144,8 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
         cache_bytes: 1 << 20,
         clock: Arc::new(SystemClock::new()),
     })?;
-    let options = AllocOptions { trust_counters: true, ..AllocOptions::default() };
+    let options =
+        AllocOptions { trust_counters: true, before_recovery: true, ..AllocOptions::default() };
     let alloc = Allocator::open(Arc::clone(&journal), geo, sb, options)?;
     let vol = Volume::new(Arc::clone(dev), journal, geo.clone(), alloc);
     let raw = vol.read_inode(ino).map_err(bad_journal)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extol_block::SharedDevice;
 use extol_jbd2::LogConfig;
 use extol_jbd2::format::{Features, JournalSuperblock};
-use extol_jbd2::recovery::{self, Overlay, OverlayDevice, Recovered as LogRecovered};
+use extol_jbd2::recovery::{self, FsSize, Overlay, OverlayDevice, Recovered as LogRecovered};
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
@@ -61,6 +61,7 @@ pub(crate) fn recover(
         found.device = guard.stand_before_log(found.device);
     }
     let jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    found.keep(jsb.maxlen);
     if options.access.read_only {
         recover_for_reading(dev, geo, options, &found, &jsb)
     } else {
@@ -175,8 +176,13 @@ pub(crate) fn run(
     dirty: bool,
 ) -> OpenResult<LogRecovered> {
     if dirty {
-        let mut done =
-            recovery::recover_to_device(&*found.device, &**dev, &found.map, jsb, geo.blocks)?;
+        let mut done = recovery::recover_to_device(
+            &*found.device,
+            &**dev,
+            &found.map,
+            jsb,
+            FsSize::of(geo, &**dev),
+        )?;
         if let Some(fast) = done.fast_commits {
             replay::replay_home(dev, found, jsb, fast)?;
             done.next_tid = jsb.sequence.next();
@@ -195,7 +201,7 @@ pub(crate) fn in_memory(
     jsb: &JournalSuperblock,
 ) -> OpenResult<(LogRecovered, Overlay)> {
     let (done, mut overlay) =
-        recovery::recover_to_memory(&*found.device, &found.map, jsb, geo.blocks)?;
+        recovery::recover_to_memory(&*found.device, &found.map, jsb, FsSize::of(geo, &**dev))?;
     if let Some(fast) = done.fast_commits {
         overlay = replay::replay_in_memory(dev, found, jsb, fast, overlay, geo.block_size)?;
     }
@@ -251,7 +257,7 @@ fn features(jsb: &mut JournalSuperblock, geo: &Geometry, options: &MountOptions)
         f.compat |= Features::COMPAT_CHECKSUM;
     }
     let f = &mut jsb.features;
-    if geo.incompat.contains(Incompat::BIT64) {
+    if geo.incompat().contains(Incompat::BIT64) {
         f.incompat |= Features::INCOMPAT_64BIT;
     }
     if options.journal.async_commit {

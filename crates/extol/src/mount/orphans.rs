@@ -45,7 +45,7 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
     }
     let mut seen = std::collections::HashSet::with_capacity(found.len());
     for ino in found {
-        if ino > fs.vol.geo.inodes
+        if ino > fs.vol.geo.inodes()
             || fs.is_internal(ino)
             || ino == InodeNr::ROOT.0
             || !seen.insert(ino)

@@ -97,7 +97,7 @@ fn replay(
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,
-        blocks: geo.blocks,
+        blocks: geo.blocks(),
         log,
         barrier: true,
         commit_interval: Duration::from_secs(5),

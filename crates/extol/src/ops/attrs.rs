@@ -121,7 +121,7 @@ fn check_layout(
     }
     if changed.contains(InodeFlags::EXTENTS)
         && wanted.contains(InodeFlags::EXTENTS)
-        && !fs.vol.geo.incompat.contains(Incompat::EXTENTS)
+        && !fs.vol.geo.incompat().contains(Incompat::EXTENTS)
     {
         return Err(FsError::Invalid("extents need their feature"));
     }

@@ -162,7 +162,7 @@ fn create_in(
 /// True if the new inode needs a block of its own.
 fn needs_block(fs: &MountedFs, new: &NewNode) -> bool {
     match new {
-        NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
+        NewNode::Directory => !fs.vol.geo.incompat().contains(Incompat::INLINE_DATA),
         NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
         _ => false,
     }
@@ -251,7 +251,7 @@ fn fill(
     match new {
         NewNode::Regular => map::init(&vol.geo, &mut st.node.raw),
         NewNode::Directory => {
-            if vol.geo.incompat.contains(Incompat::INLINE_DATA)
+            if vol.geo.incompat().contains(Incompat::INLINE_DATA)
                 && inline::max_size(vol, &st.node) > 0
             {
                 st.node.raw.flags |= InodeFlags::INLINE_DATA;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::fast_commit::SyncTarget;
-use extol_jbd2::{DeferredWrite, Tid};
+use extol_jbd2::{DeferredWrite, JournalError, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
@@ -46,7 +46,7 @@ pub(crate) fn read(
     Ok(n)
 }
 
-pub(super) fn check_regular(st: &InodeState) -> Result<()> {
+pub(crate) fn check_regular(st: &InodeState) -> Result<()> {
     if st.is_dir() {
         return Err(FsError::IsADirectory);
     }
@@ -128,7 +128,7 @@ fn write_with<T>(
         }
         written
     };
-    make_durable(fs, ino, false)?;
+    make_durable_at_once(fs, ino)?;
     Ok(written)
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
         };
-    if must_sync { make_durable(fs, dir, false) } else { Ok(()) }
+    if must_sync { make_durable_at_once(fs, dir) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
@@ -242,8 +242,17 @@ impl Synced {
 }
 
 /// The journal's error, which is not "read-only": the caller's data may be lost.
-fn lost(error: extol_jbd2::JournalError) -> FsError {
-    FsError::Io(error.to_string())
+fn lost(error: JournalError) -> FsError {
+    match error {
+        JournalError::InBatch => FsError::Busy,
+        error => FsError::Io(error.to_string()),
+    }
+}
+
+/// An fsync by itself behind a change (`sync`, `dirsync`, the flags of chattr). Within a batch it
+/// is left to the batch's commit.
+fn make_durable_at_once(fs: &MountedFs, ino: u32) -> Result<()> {
+    if fs.vol.journal.has_batch() { Ok(()) } else { make_durable(fs, ino, false) }
 }
 
 /// Makes a file durable, through one open of it.

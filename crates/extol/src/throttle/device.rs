@@ -26,7 +26,7 @@ impl ThrottledDevice {
 }
 
 impl BlockDevice for ThrottledDevice {
-    extol_block::pass_on!(shape, abilities, reads);
+    extol_block::pass_on!(shape, abilities, reads, length);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.count(buf.len() as u64, self.inner.write_at(buf, offset))

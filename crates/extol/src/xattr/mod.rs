@@ -45,6 +45,7 @@ use extol_vfs::{FsError, Result, XattrSet};
 
 use crate::node::Node;
 use crate::volume::Volume;
+pub(crate) use shared::{Moved, relocate};
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{CREDITS, body, drop_all, has_any, put_body};
 

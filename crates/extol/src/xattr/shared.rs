@@ -23,6 +23,7 @@
 //! It is a leaf of the lock order, like a buffer's lock: held while buffers change, never across
 //! I/O or a call into the allocator.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use extol_block::BlockNr;
@@ -30,8 +31,12 @@ use extol_jbd2::{Buf, Handle};
 use extol_ondisk::xattr::{self as format, BlockHeader, XattrEntry};
 use extol_vfs::{FsError, Result};
 
+use foldhash::fast::RandomState;
+
 use crate::alloc::Run;
 use crate::error;
+use crate::fast_commit::eligibility;
+use crate::fast_commit::reason::Reason;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -179,6 +184,63 @@ fn create(vol: &Volume, h: &mut Handle, node: &Node, bytes: &[u8], hash: u32) ->
     modify(vol, h, &buf, |b| b.copy_from_slice(bytes))?;
     vol.sharing.noted.lock().insert(hash, nr);
     Ok(nr)
+}
+
+/// Attribute blocks that were moved: where other users of a block find its copy.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    copies: HashMap<u64, BlockNr, RandomState>,
+}
+
+/// Moves the inode's attribute block, if it lies at or behind `limit`: the inode becomes a user of
+/// the block's copy, and leaves the old one to the others until they come. True if it moved.
+///
+/// Credits: [`CREDITS`](super::CREDITS). All changes of attributes must be committed.
+pub(crate) fn relocate(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    limit: BlockNr,
+    moved: &mut Moved,
+) -> Result<bool> {
+    if node.raw.file_acl < limit.0 {
+        return Ok(false);
+    }
+    let Some(old) = BlockArea::load(vol, node)? else { return Ok(false) };
+    eligibility::note_ineligible(h, node.ino, Reason::Xattr);
+    let known = match moved.copies.get(&old.nr.0) {
+        Some(nr) => join_copy(vol, h, *nr)?,
+        None => None,
+    };
+    let nr = match known {
+        Some(nr) => nr,
+        None => {
+            let mut bytes = old.buf.data().to_vec();
+            BlockHeader::put_refcount(&mut bytes, 1);
+            create(vol, h, node, &bytes, old.hash)?
+        }
+    };
+    let is_last = users(&old.buf.data()) <= 1;
+    node.raw.file_acl = nr.0;
+    leave(vol, h, &old)?;
+    if is_last {
+        moved.copies.remove(&old.nr.0);
+    } else {
+        moved.copies.insert(old.nr.0, nr);
+    }
+    Ok(true)
+}
+
+/// Becomes one more user of a copy, if it may have more.
+fn join_copy(vol: &Volume, h: &mut Handle, nr: BlockNr) -> Result<Option<BlockNr>> {
+    let buf = vol.journal.read(nr).map_err(error::journal)?;
+    let _noted = vol.sharing.noted.lock();
+    let count = users(&buf.data());
+    if !(1..format::MAX_REFCOUNT).contains(&count) {
+        return Ok(None);
+    }
+    modify(vol, h, &buf, |b| BlockHeader::put_refcount(b, count + 1))?;
+    Ok(Some(nr))
 }
 
 /// Drops this inode's use of the block. The last one frees it.

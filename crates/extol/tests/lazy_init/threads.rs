@@ -5,6 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use extol::Ext4;
 use extol::device::{BlockDevice, MemDevice, Result as DeviceResult, SharedDevice};
+use extol::mkfs::{MkfsOptions, mkfs};
+use extol::resize::Target;
 use extol::vfs::FileSystem as _;
 use extol_devices::CountingDevice;
 
@@ -306,4 +308,28 @@ fn a_crash_ends_it() {
     assert_eq!((device.came(), fs.stats().lazy_init.state.as_str()), (came, "stopped"));
     drop(fs);
     assert!(tables(&as_disk(&device)).wrong.is_empty());
+}
+
+/// The tables of new groups are zeroed, too, though all others had been done.
+#[test]
+fn a_volume_that_grows_begins_again() {
+    let _alone = alone();
+    let device = garbage(SIZE);
+    // (The log of so small a volume cannot hold a change of all reserved lists.)
+    let options = lazily("^resize_inode");
+    let half = MkfsOptions { size: Some(SIZE / 2), inodes: Some(512), ..options };
+    mkfs(&device, &half, &mut |_| {}).expect("mkfs");
+    let device = Gated::new(device);
+    device.open_gate();
+    let fs = open_gated(&device, "init_itable=0");
+    let done = |groups: u64| {
+        let stats = fs.stats().lazy_init;
+        (stats.state.as_str(), stats.groups_total, stats.groups_done) == ("done", groups, groups)
+    };
+    wait_for("all are done", || done(GROUPS / 2));
+    fs.grow(Target::Device, &mut |_| true).expect("grow");
+    wait_for("the new ones are done", || done(GROUPS));
+    fs.unmount().expect("unmount");
+    assert_all_zeroed(&as_disk(&device));
+    assert_clean(&as_disk(&device), "grown");
 }

@@ -75,7 +75,7 @@ fn runs_that_cross_groups_are_freed_in_pieces() {
         "20M",
     );
     // A border of two groups without metadata of their own.
-    let second = (2..rig.geo.groups - 1).map(GroupNr).find(|&g| {
+    let second = (2..rig.geo.groups() - 1).map(GroupNr).find(|&g| {
         let zones =
             |g| rig.alloc.table.zones(&rig.journal, g, &rig.alloc.group_desc(g).unwrap()).len();
         zones(g) == 0 && zones(GroupNr(g.0 - 1)) == 0

@@ -22,7 +22,7 @@ fn what_must_not_be_freed() {
     }
     for bad in [
         one(0),
-        one(rig.geo.blocks),
+        one(rig.geo.blocks()),
         one(u64::MAX),
         Run { len: 0, ..run },
         Run { len: u32::MAX, ..run },
@@ -35,7 +35,7 @@ fn what_must_not_be_freed() {
     assert!(corrupt(run).contains("free"), "twice");
     rig.commit();
     assert!(corrupt(run).contains("free"), "twice");
-    for ino in [0, 2, 8, rig.geo.inodes + 1, u32::MAX, 500] {
+    for ino in [0, 2, 8, rig.geo.inodes() + 1, u32::MAX, 500] {
         assert!(
             matches!(rig.free_inode(InodeNr(ino), false), Err(FsError::Corrupt { .. })),
             "inode {ino}"
@@ -48,7 +48,7 @@ fn what_must_not_be_freed() {
 #[test]
 fn a_bad_bitmap_costs_its_group_only() {
     let rig = clean(VARIANTS[0].0, VARIANTS[0].1);
-    let victim = (1..rig.geo.groups)
+    let victim = (1..rig.geo.groups())
         .map(GroupNr)
         .find(|&g| !rig.alloc.group_desc(g).unwrap().flags.contains(GroupFlags::BLOCK_UNINIT));
     let victim = victim.unwrap();
@@ -87,7 +87,7 @@ fn nonsense_on_disk_never_panics() {
         let mut runs = Vec::new();
         for _ in 0..60 {
             let mut h = rig.handle();
-            let goal = BlockNr(rng.random_range(0..rig.geo.blocks));
+            let goal = BlockNr(rng.random_range(0..rig.geo.blocks()));
             match rng.random_range(0..5) {
                 0 => drop(rig.alloc.alloc_inode(
                     &mut h,

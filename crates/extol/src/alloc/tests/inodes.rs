@@ -69,7 +69,7 @@ fn first_use_of_uninitialised_groups() {
         let rig = clean(args, size);
         let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
         let desc = |g| rig.alloc.group_desc(g).unwrap();
-        let virgin = (1..rig.geo.groups).map(GroupNr).filter(|&g| desc(g).flags.contains(uninit));
+        let virgin = (1..rig.geo.groups()).map(GroupNr).filter(|&g| desc(g).flags.contains(uninit));
         let virgin: Vec<GroupNr> = virgin.collect();
         assert!(virgin.len() >= 2, "{args}");
         // The bytes in the bitmaps' blocks must not matter.

@@ -117,7 +117,7 @@ fn open(image: NamedTempFile, opts: AllocOptions) -> Rig {
     let journal = Journal::open(JournalConfig {
         device: disk.clone(),
         block_size: geo.block_size,
-        blocks: geo.blocks,
+        blocks: geo.blocks(),
         log: None,
         barrier: true,
         commit_interval: Duration::from_secs(5),

@@ -12,8 +12,9 @@ fn marks_on_disk_are_what_was_handed_out() {
         let (mut blocks, mut inodes) = (BTreeSet::new(), BTreeSet::new());
         let mut runs = Vec::new();
         for _ in 0..150 {
-            let run =
-                rig.own(rng.random_range(0..rig.geo.blocks), rng.random_range(1..100), 1).unwrap();
+            let run = rig
+                .own(rng.random_range(0..rig.geo.blocks()), rng.random_range(1..100), 1)
+                .unwrap();
             for block in blocks_of(run) {
                 assert!(
                     blocks_before.contains(&block) && blocks.insert(block),
@@ -22,7 +23,8 @@ fn marks_on_disk_are_what_was_handed_out() {
             }
             runs.push(run);
             let is_dir = rng.random_range(0..4) == 0;
-            let ino = rig.new_inode(rng.random_range(1..=rig.geo.inodes), is_dir, is_dir).unwrap();
+            let ino =
+                rig.new_inode(rng.random_range(1..=rig.geo.inodes()), is_dir, is_dir).unwrap();
             assert!(inodes_before.contains(&u64::from(ino.0)), "{args}: {ino:?}");
             assert!(inodes.insert((ino, is_dir)), "{args}: {ino:?} twice");
         }
@@ -64,12 +66,12 @@ fn threads_share_a_volume() {
                     let mut runs: Vec<Run> = Vec::new();
                     let mut inodes = Vec::new();
                     let mut window = Window::default();
-                    let mut goal = BlockNr(rng.random_range(0..rig.geo.blocks));
+                    let mut goal = BlockNr(rng.random_range(0..rig.geo.blocks()));
                     for step in 0..400 {
                         let taken = match step % 3 {
                             0 => rig
                                 .alloc
-                                .take(BlockNr(rng.random_range(0..rig.geo.blocks)), 50, 1)
+                                .take(BlockNr(rng.random_range(0..rig.geo.blocks())), 50, 1)
                                 .unwrap(),
                             _ => rig.alloc.take_for(&mut window, goal, 7, 1).unwrap(),
                         };
@@ -88,7 +90,7 @@ fn threads_share_a_volume() {
                             drop(owned);
                             let mut h = rig.handle();
                             rig.alloc.commit_take(&mut h, taken).unwrap();
-                            let parent = InodeNr(rng.random_range(1..=rig.geo.inodes));
+                            let parent = InodeNr(rng.random_range(1..=rig.geo.inodes()));
                             inodes
                                 .push(rig.alloc.alloc_inode(&mut h, parent, false, false).unwrap());
                             h.stop().unwrap();

@@ -88,4 +88,10 @@ impl BlockDevice for CachedDevice {
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.drop_range(offset, len, self.inner.zero_range(offset, len))
     }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        let old = self.size();
+        let from = bytes.min(old);
+        self.drop_range(from, old - from, self.inner.set_size(bytes))
+    }
 }

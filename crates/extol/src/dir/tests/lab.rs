@@ -71,7 +71,7 @@ impl Lab {
         let journal = Journal::open(JournalConfig {
             device: shared.clone(),
             block_size: geo.block_size,
-            blocks: geo.blocks,
+            blocks: geo.blocks(),
             log: None,
             barrier: true,
             commit_interval: Duration::from_secs(5),

@@ -195,7 +195,7 @@ fn without_checksums(geo: &Geometry) -> Geometry {
 fn listed_orphans(vol: &Volume, head: u32) -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut at = head;
-    while at >= vol.geo.first_ino.0 && at <= vol.geo.inodes && found.insert(at) {
+    while at >= vol.geo.first_ino.0 && at <= vol.geo.inodes() && found.insert(at) {
         let Ok(raw) = vol.read_inode(InodeNr(at)) else { break };
         at = raw.dtime;
     }

@@ -84,11 +84,7 @@ impl Rig {
     }
 
     fn place(&self) -> Place {
-        Place {
-            dev: Arc::clone(&self.below),
-            geo: self.geo.clone(),
-            block: BlockNr(self.sb.mmp_block),
-        }
+        Place::new(Arc::clone(&self.below), self.geo.clone(), BlockNr(self.sb.mmp_block))
     }
 
     fn another_host_claims(&self) {

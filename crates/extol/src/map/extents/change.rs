@@ -4,6 +4,7 @@
 //! window is computed anew as a list, joined where runs continue each other, cut where they are too
 //! long, and what differs from before is spliced into the leaf.
 
+use extol_block::BlockNr;
 use extol_vfs::{FsError, Result};
 
 use super::Few;
@@ -13,6 +14,8 @@ use super::path::Path;
 use super::remove::remove;
 use crate::map::store::StoreMut;
 use crate::map::{Discard, MappedRun, Progress, Root, credits};
+
+const MOVES_A_HOLE: &str = "blocks to be moved are not one extent";
 
 /// Extents changed by one splice: keeps the growth of a leaf below what one split can take.
 const BATCH: usize = 16;
@@ -113,6 +116,33 @@ pub(in crate::map) fn convert<S: StoreMut>(
     Ok(Progress::Done)
 }
 
+/// Maps `len` blocks from `lblk` on, which lie in one extent, to those from `to` on; `leave` frees
+/// the old ones. An error of either leaves all as it was.
+pub(in crate::map) fn relocate<S: StoreMut>(
+    io: &mut S,
+    root: &mut Root,
+    (lblk, len): (u32, u32),
+    to: BlockNr,
+    leave: impl FnOnce(&mut S, MappedRun) -> Result<()>,
+) -> Result<()> {
+    let mut ed = Editor::new(io, root);
+    let path = ed.descend(lblk)?;
+    let leaf = path.leaf();
+    let at = leaf.at.checked_sub(1).ok_or(FsError::Invalid(MOVES_A_HOLE))?;
+    let run = leaf.extent(ed.io, ed.root, at)?;
+    if run.end() < u64::from(lblk) + u64::from(len) {
+        return Err(FsError::Invalid(MOVES_A_HOLE));
+    }
+    let (head, rest) = run.split(lblk);
+    let (body, tail) = rest.split(lblk.saturating_add(len));
+    let (first, last) = (at.saturating_sub(1), (at + 2).min(leaf.count));
+    let old = ed.extents(leaf, first..last)?;
+    let mut new: Few<MappedRun> = old.iter().take(at - first).copied().collect();
+    new.extend([head, MappedRun { pblk: to, ..body }, tail]);
+    new.extend(old.iter().skip(at - first + 1).copied());
+    replace_after(&mut ed, &path, first, &old, &new, |io| leave(io, body))
+}
+
 /// Replaces the extents `old`, which begin at entry `first` of the leaf, by `new`, joined and cut.
 pub(super) fn replace<S: StoreMut>(
     ed: &mut Editor<'_, S>,
@@ -121,15 +151,32 @@ pub(super) fn replace<S: StoreMut>(
     old: &[MappedRun],
     new: &[MappedRun],
 ) -> Result<()> {
+    replace_after(ed, path, first, old, new, |_| Ok(()))
+}
+
+/// As [`replace`], with `work` behind all that can fail for lack of space. Its error changes
+/// nothing.
+fn replace_after<S: StoreMut>(
+    ed: &mut Editor<'_, S>,
+    path: &Path<S::Block>,
+    first: usize,
+    old: &[MappedRun],
+    new: &[MappedRun],
+    work: impl FnOnce(&mut S) -> Result<()>,
+) -> Result<()> {
     let new = node::coalesce(new);
     let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[same..], &new[same..]);
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
     if old.is_empty() && new.is_empty() {
-        return Ok(());
+        return work(ed.io);
     }
     let entries: Few<Entry> = new.iter().map(node::extent_entry).collect();
     ed.prepare(path, entries.len().cast_signed() - old.len().cast_signed())?;
+    if let Err(e) = work(ed.io) {
+        ed.release()?;
+        return Err(ed.root.blame(e));
+    }
     ed.splice_leaf(path, first + same, old.len(), &entries)
 }

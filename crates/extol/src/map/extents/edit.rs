@@ -205,6 +205,32 @@ impl<'a, S: StoreMut> Editor<'a, S> {
         Ok(())
     }
 
+    /// Moves the blocks of nodes on the path that lie at or behind `limit` to new ones. Gives how
+    /// many.
+    pub fn relocate_nodes(&mut self, mut path: Path<S::Block>, limit: BlockNr) -> Result<u32> {
+        let mut count = 0;
+        for level in 1..path.steps.len() {
+            let step = &path.steps[level];
+            let (old, Some(block)) = (step.nr, &step.block) else { continue };
+            if old < limit {
+                continue;
+            }
+            let bytes = block.bytes();
+            let nr = self.io.alloc(self.io.inode_goal())?;
+            let moved = self.io.create(nr)?;
+            self.io.modify(&moved, |to| to.copy_from_slice(&bytes))?;
+            moved.set_verified();
+            let above = &path.steps[level - 1];
+            self.edit(above, |bytes| node::set_child(bytes, above.at, nr))?;
+            self.io.free(old.0, 1).map_err(|e| self.root.blame(e))?;
+            self.io.forget(old, true)?;
+            let step = &mut path.steps[level];
+            (step.nr, step.block) = (nr, Some(moved));
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Takes levels away while the root has one child that fits into it.
     pub fn settle(&mut self) -> Result<()> {
         loop {

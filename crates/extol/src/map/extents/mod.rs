@@ -30,14 +30,16 @@ mod tests;
 /// A few extents: a window of a leaf has mostly three.
 type Few<T> = smallvec::SmallVec<[T; 4]>;
 
-pub(super) use change::{convert, insert};
+pub(super) use change::{convert, insert, relocate};
 pub(super) use remove::remove;
 pub(super) use shift::shift;
 
+use extol_block::BlockNr;
 use extol_vfs::Result;
 
-use super::store::Store;
+use super::store::{Store, StoreMut};
 use super::{MappedRun, Mapping, Root};
+use edit::Editor;
 use path::Path;
 
 /// What `lblk` is mapped to.
@@ -67,6 +69,19 @@ pub(super) fn before<S: Store>(io: &S, root: &Root, lblk: u32) -> Result<Option<
         return Ok(None);
     }
     leaf.extent(io, root, leaf.at - 1).map(Some)
+}
+
+/// Moves the tree blocks between the root and `lblk` that lie at or behind `limit`. Gives how many,
+/// and the first block of the file behind their leaf.
+pub(super) fn relocate_nodes<S: StoreMut>(
+    io: &mut S,
+    root: &mut Root,
+    lblk: u32,
+    limit: BlockNr,
+) -> Result<(u32, u64)> {
+    let path = Path::descend(io, root, lblk)?;
+    let next = path.leaf().hi;
+    Ok((Editor::new(io, root).relocate_nodes(path, limit)?, next))
 }
 
 /// Levels below the root, from the inode.

@@ -235,6 +235,12 @@ pub(in crate::map) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
     put(bytes, UNIT + at * UNIT, &key.to_le_bytes());
 }
 
+/// Changes the block that entry `at` of an index points to.
+pub(in crate::map) fn set_child(bytes: &mut [u8], at: usize, child: BlockNr) {
+    let key = View(bytes).key(at);
+    put(bytes, UNIT + at * UNIT, &index_entry(key, child));
+}
+
 /// Brings a block's checksum up to date.
 pub(in crate::map) fn seal(bytes: &mut [u8], seed: Option<InodeSeed>) {
     if let Some(seed) = seed

@@ -6,7 +6,7 @@ use extol_block::BlockNr;
 use extol_ondisk::indirect as layout;
 use extol_vfs::{FsError, Result};
 
-use super::{DIRECT, Place, data_run, per_block, pointer, read, set_pointer};
+use super::{DIRECT, Place, data_run, neighbours, per_block, pointer, read, set_pointer};
 use crate::map::store::{Cached, Store, StoreMut};
 use crate::map::{Discard, MappedRun, Progress, Root, credits};
 
@@ -122,6 +122,87 @@ fn occupied(root: &Root, bytes: &[u8], at: usize, len: u32) -> Result<()> {
         return Ok(());
     }
     Err(root.corrupt("mapping over a mapping"))
+}
+
+/// Maps `len` blocks from `lblk` on, which one block of pointers (or the inode) maps to neighbours,
+/// to those from `to` on; `leave` frees the old ones. An error leaves all as it was.
+pub(in crate::map) fn relocate<S: StoreMut>(
+    io: &mut S,
+    root: &mut Root,
+    (lblk, len): (u32, u32),
+    to: BlockNr,
+    leave: impl FnOnce(&mut S, MappedRun) -> Result<()>,
+) -> Result<()> {
+    let not_one = || FsError::Invalid("blocks to be moved are not one run");
+    let first = u32::try_from(to.0).ok().and_then(|first| first.checked_add(len).map(|_| first));
+    let first = first.ok_or(FsError::NoSpace)?;
+    let place = Place::of(lblk, io.shape().block_size).ok_or_else(not_one)?;
+    let path = Path::to(io, root, lblk, place)?;
+    let leaf = path.leaf().map(|(_, block)| Arc::clone(block));
+    let at = match (&leaf, path.place.depth) {
+        (_, 0) => path.place.slot,
+        (Some(_), depth) => path.place.index[depth - 1],
+        (None, _) => return Err(not_one()),
+    };
+    let bytes = leaf.as_ref().map(|block| block.bytes());
+    let (pointers, limit) = match &bytes {
+        Some(bytes) => (bytes.as_slice(), per_block(io) as usize),
+        None => (&root.bytes[..], DIRECT as usize),
+    };
+    let old = pointer(pointers, at);
+    if old == 0 || neighbours(pointers, at, limit) < len {
+        return Err(not_one());
+    }
+    drop(bytes);
+    let old = data_run(io, root, lblk, old, len)?;
+    leave(io, old).map_err(|e| root.blame(e))?;
+    match leaf {
+        Some(block) => io.modify(&block, |bytes| fill(bytes, at, first, len)),
+        None => {
+            fill(&mut root.bytes, at, first, len);
+            Ok(())
+        }
+    }
+}
+
+/// Moves the blocks of pointers between the inode and `lblk` that lie at or behind `limit`. Gives
+/// how many, and the first block of the file behind the lowest of them, or behind the hole there.
+pub(in crate::map) fn relocate_nodes<S: StoreMut>(
+    io: &mut S,
+    root: &mut Root,
+    lblk: u32,
+    limit: BlockNr,
+) -> Result<(u32, u64)> {
+    let Some(place) = Place::of(lblk, io.shape().block_size) else { return Ok((0, 1 << 32)) };
+    if place.depth == 0 {
+        return Ok((0, DIRECT));
+    }
+    let mut count = 0;
+    let path = Path::to(io, root, lblk, place)?;
+    let levels = path.place.depth.saturating_sub(path.blocks.len()).max(1);
+    let next = path.start.saturating_add(per_block(io).pow(levels as u32));
+    let mut above: Option<Arc<S::Block>> = None;
+    for (level, (old, block)) in path.blocks.into_iter().enumerate() {
+        if u64::from(old) < limit.0 {
+            above = Some(block);
+            continue;
+        }
+        let bytes = block.bytes();
+        let [nr] = take(io, 1, io.inode_goal())?[..] else { return Err(FsError::NoSpace) };
+        let moved = io.create(BlockNr(u64::from(nr)))?;
+        io.modify(&moved, |to| to.copy_from_slice(&bytes))?;
+        match above {
+            Some(above) => {
+                io.modify(&above, |bytes| set_pointer(bytes, path.place.index[level - 1], nr))?;
+            }
+            None => set_pointer(&mut root.bytes, path.place.slot, nr),
+        }
+        io.free(u64::from(old), 1).map_err(|e| root.blame(e))?;
+        io.forget(BlockNr(u64::from(old)), true)?;
+        above = Some(moved);
+        count += 1;
+    }
+    Ok((count, next))
 }
 
 /// The path to the block of pointers of a logical block.

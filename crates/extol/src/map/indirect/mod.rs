@@ -16,7 +16,7 @@ mod change;
 #[cfg(test)]
 mod tests;
 
-pub(super) use change::{insert, remove};
+pub(super) use change::{insert, relocate, relocate_nodes, remove};
 
 use std::sync::Arc;
 
@@ -39,6 +39,11 @@ fn pointer(bytes: &[u8], i: usize) -> u32 {
 
 fn set_pointer(bytes: &mut [u8], i: usize, nr: u32) {
     layout::set_pointer(bytes, i as u32, nr);
+}
+
+/// True if there are blocks of pointers.
+pub(super) fn has_blocks(root: &[u8; 60]) -> bool {
+    (DIRECT as usize..15).any(|slot| pointer(root, slot) != 0)
 }
 
 /// Blocks of pointers that `n` data blocks without holes need.

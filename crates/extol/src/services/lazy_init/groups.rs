@@ -4,6 +4,8 @@
 //! when it begins: raw, in long pieces, since on a large volume there are megabytes of them and
 //! nothing else of most of them is needed yet.
 
+use std::ops::Range;
+
 use extol_block::BlockDevice;
 use extol_ondisk::{Geometry, GroupFlags, GroupNr};
 
@@ -25,14 +27,14 @@ impl Groups {
     /// Reads the flags. Nothing may have changed a descriptor since the volume was recovered.
     pub fn read(device: &dyn BlockDevice, geo: &Geometry) -> extol_block::Result<Self> {
         let mut groups =
-            Self { todo: vec![0; (geo.groups as usize).div_ceil(64)], ..Self::default() };
+            Self { todo: vec![0; (geo.groups() as usize).div_ceil(64)], ..Self::default() };
         let per = geo.descs_per_block();
         let mut bytes = Vec::new();
         for run in desc_runs(geo) {
             bytes.resize(run.len() * geo.block_len(), 0);
             let first = geo.desc_block(GroupNr(run.start * per)).0;
             device.read_at(&mut bytes, first.offset(geo.block_size))?;
-            let numbers = run.start * per..(run.end * per).min(geo.groups);
+            let numbers = run.start * per..(run.end * per).min(geo.groups());
             for (nr, desc) in numbers.zip(bytes.chunks_exact(usize::from(geo.desc_size))) {
                 let flags = desc.get(FLAGS..).and_then(<[u8]>::first_chunk).copied();
                 let flags = u16::from_le_bytes(flags.unwrap_or_default());
@@ -43,6 +45,18 @@ impl Groups {
             }
         }
         Ok(groups)
+    }
+
+    /// The volume has these groups more, with tables that were not zeroed.
+    pub fn extend(&mut self, groups: Range<u32>) {
+        self.todo.resize((groups.end as usize).div_ceil(64), 0);
+        for nr in groups {
+            if let Some(word) = self.todo.get_mut(nr as usize / 64) {
+                *word |= 1 << (nr % 64);
+                self.left += 1;
+                self.from = self.from.min(nr as usize / 64);
+            }
+        }
     }
 
     /// How many are left.

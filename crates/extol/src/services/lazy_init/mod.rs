@@ -77,7 +77,7 @@ pub(crate) fn start(fs: &Arc<MountedFs>, options: &MountOptions) {
             possible: true,
             threads: options.background.threads,
             delay: options.background.init_itable_delay,
-            groups: u64::from(geo.groups),
+            groups: u64::from(geo.groups()),
         };
         (setup, Groups::read(&*fs.vol.dev, geo).map_err(|e| e.to_string()))
     });

@@ -1,5 +1,6 @@
 //! What is known of the lazy initialisation of one volume, and its switch.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -167,6 +168,25 @@ impl LazyInit {
                 Ok(new) => *ticket = Some(new),
                 Err(e) => self.stopped(Some(format!("cannot start a thread: {e}"))),
             }
+        }
+    }
+
+    /// The volume has these groups more. `zeroed`: with tables of zeros. One that was done begins
+    /// again.
+    pub fn grown(&self, groups: Range<u32>, zeroed: bool) {
+        let mut inner = self.inner.lock();
+        if !inner.setup.possible || groups.is_empty() {
+            return;
+        }
+        inner.setup.groups = groups.end.into();
+        if zeroed {
+            return;
+        }
+        inner.groups.extend(groups);
+        let (done, multiplier) = (inner.phase == Phase::Done, inner.multiplier);
+        drop(inner);
+        if done {
+            self.set(multiplier);
         }
     }
 

@@ -332,7 +332,7 @@ fn hostile_blocks() {
         h.stop().unwrap();
     }
     assert!(errors > 500, "{errors}");
-    for nr in [1, u64::MAX, lab.vol.geo.blocks] {
+    for nr in [1, u64::MAX, lab.vol.geo.blocks()] {
         node.raw.file_acl = nr;
         let Err(FsError::Corrupt { inode: Some(_), block: Some(block), .. }) =
             list(&lab.vol, &node)

@@ -1,0 +1,99 @@
+//! The transaction that cuts the end off.
+//!
+//! It changes the superblock, the resize inode, and in groups that stay the bitmaps and descriptors
+//! of what the others had there. Nothing behind the new end is written, now or later; what is there
+//! stays as it is.
+//!
+//! Everything is in place before, and the superblock goes home first
+//! (`Journal::set_home_first`, and recovery does the same): descriptors that stay name nothing
+//! behind the new end, before and after the cut. A block of descriptors that go may be used
+//! otherwise by the same transaction (for the map of the resize inode), which a superblock of the
+//! old size must not find: e2fsck would take the copies of both instead, without a replay.
+
+use extol_block::BlockNr;
+use extol_ondisk::GroupNr;
+
+use super::super::plan::{self, smaller::Smaller};
+use super::super::reserved::{self, Reserved};
+use super::super::{ResizeError, refuse};
+use super::mover::settle;
+use crate::alloc::{Cut, Fixed};
+use crate::error;
+use crate::fast_commit::{self, Delta, Reason};
+use crate::mounted::MountedFs;
+
+/// Cuts the volume. Nothing is left behind its new end, or this is refused.
+pub(super) fn cut(
+    fs: &MountedFs,
+    plan: &Smaller,
+    reserved: Option<Reserved>,
+) -> Result<(), ResizeError> {
+    settle(fs)?;
+    check_empty(fs, plan)?;
+    let vol = &fs.vol;
+    let cut = Cut::plan(&vol.alloc, &plan.geo)?;
+    let credits = credits(fs, plan, reserved, &cut);
+    let most = vol.journal.max_credits();
+    if credits > most {
+        return refuse(format!(
+            "the journal is too small: the end is cut by a transaction of {credits} blocks, and \
+             this one holds {most}; give the volume a larger journal (tune2fs -O ^has_journal, \
+             then tune2fs -J size=)"
+        ));
+    }
+    vol.journal.set_home_first(Some(vol.geo.super_block().0));
+    fs.transact(credits, |h| {
+        fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
+        if let Some(reserved) = reserved {
+            reserved.cut(vol, h, (&vol.geo, &plan.geo))?;
+        }
+        let (free, inodes) = cut.apply(&vol.alloc, h)?;
+        fs.sb.update(h, |sb| {
+            plan::apply(sb, &plan.sb);
+            sb.free_blocks_count = free;
+            sb.free_inodes_count = u32::try_from(inodes).unwrap_or(u32::MAX);
+        })?;
+        vol.alloc.keep_for_root(plan.sb.r_blocks_count);
+        Ok(())
+    })?;
+    vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
+    vol.journal.set_home_first(None);
+    Ok(())
+}
+
+/// What the transaction costs.
+fn credits(fs: &MountedFs, plan: &Smaller, reserved: Option<Reserved>, cut: &Cut) -> u32 {
+    let lists = reserved.map_or(0, |_| Reserved::lists_cut(&fs.vol.geo, &plan.geo));
+    1 + reserved::CREDITS + lists + cut.credits()
+}
+
+/// What the cut will cost, before anything has moved.
+pub(super) fn expected_credits(
+    fs: &MountedFs,
+    plan: &Smaller,
+    reserved: Option<Reserved>,
+) -> Result<u32, ResizeError> {
+    Ok(credits(fs, plan, reserved, &Cut::plan(&fs.vol.alloc, &plan.geo)?))
+}
+
+/// Nothing in use is behind the new end, and groups that stay have nothing there.
+fn check_empty(fs: &MountedFs, plan: &Smaller) -> Result<(), ResizeError> {
+    let (alloc, geo) = (&fs.vol.alloc, &fs.vol.geo);
+    let limit = BlockNr(plan.geo.blocks());
+    if let Some(block) = alloc.in_use_behind(limit)? {
+        return refuse(format!(
+            "block {} is in use and no file has it: run e2fsck and try again",
+            block.0
+        ));
+    }
+    for nr in (0..plan.geo.groups()).map(GroupNr) {
+        let desc = alloc.group_desc(nr)?;
+        if Fixed::ALL.iter().any(|what| what.run(geo, &desc).end() > limit) {
+            return refuse(format!("metadata of block group {} lies behind the new end", nr.0));
+        }
+    }
+    match alloc.groups_with_inodes(plan.geo.groups())?.first() {
+        Some(nr) => refuse(format!("block group {} has inodes in use", nr.0)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,259 @@
+//! Tuning: properties of a volume that is not mounted change, as with tune2fs(8).
+//!
+//! ```text
+//!   Request ─ plan.rs ─► new superblock, or why not       (pure)
+//!                └─ needs.rs ─ no inode depends on what is switched off
+//!   opened, recovered ─► one transaction: superblock, and what goes with it ─► log empty
+//!       ─► copies of the superblock ─► closed ─► opened again, if an inode is to be freed
+//! ```
+//!
+//! The superblock changes in one transaction with everything that must agree with it: the blocks
+//! and the inode of an orphan file, descriptors whose checksums hold the UUID. On a volume without
+//! a journal the superblock is one write.
+//!
+//! An orphan file that goes becomes an orphan itself in that transaction, on the list in the
+//! superblock: the next opening frees it, that of Linux and e2fsck as well.
+//!
+//! Odd cases: checksums of metadata come from the UUID. A new UUID keeps the old seed in the
+//! superblock (`metadata_csum_seed`), so no other block changes. Descriptors of `uninit_bg` have no
+//! seed apart: all of them are in the transaction, or the change is refused.
+//!
+//! Invariants
+//! - TU-1: after a crash at any write the volume has, once recovered, all old values or all new
+//!   ones, and e2fsck finds nothing.
+//! - TU-2: a request that is refused has changed nothing: everything that can be said against it is
+//!   said before the first change.
+//! - TU-3: the number of mounts and the time of the last one change only if that is asked for.
+//!
+//! Locking: nothing else uses the volume.
+//!
+//! A mounted volume changes by `maintenance::tune`: its daemon gets the request as a text
+//! (`text.rs`), and what needs an unmounted volume is refused.
+
+mod features;
+mod needs;
+mod orphan_file;
+mod plan;
+mod request;
+mod text;
+
+use std::sync::Arc;
+
+use extol_block::{BlockDevice, SharedDevice};
+use extol_jbd2::{Handle, recovery};
+use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
+use extol_vfs::FsError;
+
+pub(crate) use text::live;
+
+pub use request::{DEFAULT_OPTIONS, EXTENDED, FEATURES, Request, ReservedBlocks};
+
+use crate::error::{self, OpenError};
+use crate::fast_commit::{self, Delta, Reason};
+use crate::fast_commit_support::Obstacle;
+use crate::mount::threads::Threads;
+use crate::mount::{self, Purpose, close, features as known, find_journal};
+use crate::mounted::MountedFs;
+use crate::options::{DataMode, MountOptions};
+use crate::resize::update_copies;
+use crate::superblock::{geometry, has_orphans, read_superblock};
+use plan::Plan;
+
+/// What was changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Tuned {
+    /// Properties that have another value than before.
+    pub changes: Vec<Change>,
+    /// What the user should know of them.
+    pub notes: Vec<String>,
+}
+
+/// A property that has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Change {
+    /// Its name.
+    pub property: &'static str,
+    /// The value before, as text.
+    pub before: String,
+    /// The value now.
+    pub after: String,
+}
+
+/// Why a volume was not tuned.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// It cannot be, for the reason said in one line. Nothing has changed.
+    #[error("{0}")]
+    Refused(String),
+    /// The volume cannot be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// A change failed on the way: old values or new ones hold after recovery.
+    #[error("{0}")]
+    Fs(#[from] FsError),
+}
+
+type Result<T> = std::result::Result<T, TuneError>;
+
+fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(TuneError::Refused(why.into()))
+}
+
+/// Changes properties of the volume on `device`, which is not in use. Durable when this returns.
+///
+/// # Errors
+/// If the request is refused, the volume cannot be opened, or a write fails.
+pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
+    // Said before the log is replayed: most refusals do not depend on what is in it.
+    let sb = read_superblock(&**device, None)?;
+    known::check(&sb, &geometry(&**device, &sb)?, false).map_err(|e| {
+        let line = e.to_string().replace("cannot mount read-write", "cannot be tuned");
+        TuneError::Refused(line.replace("mount with -o ro", "use tune2fs"))
+    })?;
+    let plan = Plan::of(&sb, request)?;
+    if !needs_recovery(&sb) && plan::changes(&sb, &plan.sb).is_empty() {
+        return Ok(Tuned::default());
+    }
+    check_log(device, options, &sb, &plan.sb)?;
+    let (fs, mut threads) = open(device, options)?;
+    let done = change(&fs, request);
+    // (What failed on the way left the journal as it must be for the next opening.)
+    let closed = finish(&fs, &mut threads, &done);
+    let (tuned, orphaned) = done?;
+    closed?;
+    if orphaned {
+        let (fs, mut threads) = open(device, options)?;
+        close::close(&fs, &mut threads)?;
+    }
+    Ok(tuned)
+}
+
+/// True if what is on the device may not be the last word.
+fn needs_recovery(sb: &Superblock) -> bool {
+    sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) || has_orphans(sb)
+}
+
+fn open(device: &SharedDevice, options: &MountOptions) -> Result<(Arc<MountedFs>, Threads)> {
+    let mut options = options.clone().without_threads();
+    options.access.read_only = false;
+    options.background.init_itable = None;
+    let opened = mount::open(Purpose::Recovery, SharedDevice::clone(device), &options)?;
+    Ok((opened.0, opened.1))
+}
+
+/// Closes the volume. After a write that failed half-way, as a power cut would.
+fn finish<T>(fs: &Arc<MountedFs>, threads: &mut Threads, done: &Result<T>) -> Result<()> {
+    match done {
+        Err(TuneError::Fs(_)) => {
+            close::abandon(fs, threads);
+            Ok(())
+        }
+        _ => Ok(close::close(fs, threads)?),
+    }
+}
+
+/// Does what is asked for. True: an inode is left to the next opening.
+fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, bool)> {
+    fs.check_writable()?;
+    let before = fs.sb.read(Superblock::clone);
+    let plan = Plan::of(&before, request)?;
+    let tuned = Tuned { changes: plan::changes(&before, &plan.sb), notes: plan.notes.clone() };
+    let dev: &dyn BlockDevice = &*fs.vol.dev;
+    known::check(&plan.sb, &geometry(dev, &plan.sb)?, false)?;
+    needs::check(fs, &plan.unneeded)?;
+    if tuned.changes.is_empty() {
+        return Ok((tuned, false));
+    }
+    // Nothing of what was before may be replayed over the change.
+    fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
+    let descs = if plan.descriptors { fs.vol.geo.desc_blocks() } else { 0 };
+    let made = plan.makes_orphan_file.map(|blocks| orphan_file::Made::plan(fs, blocks));
+    let made = made.transpose()?;
+    let credits = 1
+        + descs
+        + made.as_ref().map_or(0, orphan_file::Made::credits)
+        + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 };
+    check_room(fs, credits)?;
+    fs.transact(credits, |h| {
+        fast_commit::note(h, Delta::AllIneligible { reason: Reason::Attributes });
+        let mut sb = plan.sb.clone();
+        if plan.drops_orphan_file {
+            orphan_file::drop_it(fs, h, &before)?;
+        }
+        if let Some(made) = &made {
+            sb.orphan_file_inum = made.make(fs, h)?.0;
+        }
+        if plan.descriptors {
+            descriptors(fs, h, &Geometry::new(&sb, None).map_err(error::ondisk)?)?;
+        }
+        fs.sb.update(h, |now| plan::take_over(now, &before, &sb))
+    })?;
+    if before.r_blocks_count != plan.sb.r_blocks_count {
+        fs.vol.alloc.keep_for_root(plan.sb.r_blocks_count);
+    }
+    fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
+    update_copies(fs, if plan.descriptors { 0 } else { u32::MAX })?;
+    Ok((tuned, plan.drops_orphan_file))
+}
+
+/// Refuses the feature `fast_commit` where the log has no room for the area: Linux mounts no such
+/// volume.
+fn check_log(
+    device: &SharedDevice,
+    options: &MountOptions,
+    before: &Superblock,
+    after: &Superblock,
+) -> Result<()> {
+    if !(after.feature_compat - before.feature_compat).contains(Compat::FAST_COMMIT) {
+        return Ok(());
+    }
+    let reading = options.clone().read_only();
+    let found = find_journal::find(device, before, &geometry(&**device, before)?, &reading)?;
+    let log = recovery::read_superblock(&*found.device, &found.map).map_err(error::journal)?;
+    match Obstacle::find(true, Some(&log), DataMode::Ordered) {
+        Some(Obstacle::Short(blocks)) => refuse(format!(
+            "feature fast_commit needs a journal of {} blocks (version 2), and this one has \
+             {blocks}: make a longer one (tune2fs -O ^has_journal, then tune2fs -J size=16 -O \
+             has_journal,fast_commit)",
+            Obstacle::least_log(&log)
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_room(fs: &MountedFs, credits: u32) -> Result<()> {
+    let most = fs.vol.journal.max_credits();
+    if credits > most {
+        return refuse(format!(
+            "the journal is too small: this takes a transaction of {credits} blocks, and it holds \
+             {most}; tune2fs can do it, but not safely if it is interrupted"
+        ));
+    }
+    Ok(())
+}
+
+/// Brings the checksums of all descriptors up to date with the UUID.
+fn descriptors(fs: &MountedFs, h: &mut Handle, new: &Geometry) -> std::result::Result<(), FsError> {
+    let geo = &fs.vol.geo;
+    let size = usize::from(geo.desc_size);
+    for index in 0..geo.desc_blocks() {
+        let first = index * geo.descs_per_block();
+        let (block, _) = geo.desc_block(GroupNr(first));
+        let buf = fs.vol.journal.read(block).map_err(error::journal)?;
+        let groups = first..geo.groups().min(first + geo.descs_per_block());
+        h.modify(&buf, |bytes| {
+            for nr in groups.map(GroupNr) {
+                let (_, at) = geo.desc_block(nr);
+                let Some(slot) = bytes.get_mut(at..at + size) else { continue };
+                GroupDesc::decode(slot, geo, nr)?.encode_into(slot, new, nr);
+            }
+            Ok(())
+        })
+        .map_err(error::journal)?
+        .map_err(error::ondisk)?;
+    }
+    Ok(())
+}

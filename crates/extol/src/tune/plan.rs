@@ -1,0 +1,351 @@
+//! What a request makes of a superblock. Pure.
+
+use extol_ondisk::checksum::FsSeed;
+use extol_ondisk::features::Feature;
+use extol_ondisk::superblock::{State, SuperFlags, uuid_text};
+use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
+use extol_vfs::{bytes_text, plain};
+
+use super::{Change, Request, ReservedBlocks, Result, refuse};
+use crate::options::ErrorPolicy;
+
+/// What a request makes of a volume.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The superblock that it gets.
+    pub sb: Superblock,
+    /// An orphan file is made, with so many blocks (0: the usual number).
+    pub makes_orphan_file: Option<u32>,
+    pub drops_orphan_file: bool,
+    /// The descriptors get other checksums.
+    pub descriptors: bool,
+    /// Features that are switched off, on which no inode may depend.
+    pub unneeded: Vec<Feature>,
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Of a request for a volume with this superblock.
+    ///
+    /// # Errors
+    /// What the superblock says against it.
+    pub fn of(before: &Superblock, request: &Request) -> Result<Self> {
+        let mut plan = Self {
+            sb: before.clone(),
+            makes_orphan_file: None,
+            drops_orphan_file: false,
+            descriptors: false,
+            unneeded: Vec::new(),
+            notes: Vec::new(),
+        };
+        numbers(&mut plan.sb, request)?;
+        texts(&mut plan.sb, request)?;
+        for (name, on) in &request.default_options {
+            plan.sb.default_mount_opts.switch(name, *on);
+        }
+        if let Some(uuid) = request.uuid.filter(|uuid| *uuid != before.uuid) {
+            plan.uuid(uuid)?;
+        }
+        for (feature, on) in &request.features {
+            if has(&plan.sb, *feature) != *on {
+                plan.switch(*feature, *on)?;
+            }
+        }
+        plan.orphan_file(request)?;
+        // (The next opening frees the file, as one of the orphan list. That of a volume with errors
+        // is not heeded.)
+        if plan.drops_orphan_file && plan.sb.state.contains(State::ERROR) {
+            return refuse(
+                "feature orphan_file cannot be switched off on a volume that is to be checked: run \
+                 e2fsck first, and leave out -E force_fsck",
+            );
+        }
+        Ok(plan)
+    }
+
+    fn uuid(&mut self, uuid: [u8; 16]) -> Result<()> {
+        let sb = &mut self.sb;
+        if sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0 {
+            return refuse(
+                "the external journal knows the volume by its UUID: use tune2fs -U, which \
+                 finds the journal's device and changes both",
+            );
+        }
+        if sb.feature_compat.contains(Compat::STABLE_INODES) {
+            return refuse(
+                "the UUID cannot change: the volume has stable_inodes, and encrypted contents \
+                 may depend on it",
+            );
+        }
+        let csum = sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM);
+        if csum && !sb.feature_incompat.contains(Incompat::CSUM_SEED) {
+            sb.checksum_seed = sb.fs_seed().0;
+            sb.feature_incompat |= Incompat::CSUM_SEED;
+            self.notes.push(
+                "the volume has the feature metadata_csum_seed now: its checksums come from the \
+                 old UUID (Linux 4.4 or later)"
+                    .into(),
+            );
+        }
+        self.descriptors = !csum && sb.feature_ro_compat.contains(RoCompat::UNINIT_BG);
+        if self.descriptors && !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+            return refuse(
+                "the checksums of all descriptors hold the UUID, and without a journal they \
+                 cannot change together: use tune2fs -U",
+            );
+        }
+        sb.uuid = uuid;
+        Ok(())
+    }
+
+    fn switch(&mut self, feature: Feature, on: bool) -> Result<()> {
+        let sb = &mut self.sb;
+        match (feature, on) {
+            (Feature::Incompat(Incompat::CSUM_SEED), true) => {
+                if !sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM) {
+                    return refuse("feature metadata_csum_seed needs metadata_csum");
+                }
+                sb.checksum_seed = sb.fs_seed().0;
+            }
+            (Feature::Incompat(Incompat::CSUM_SEED), false) => {
+                if sb.checksum_seed != FsSeed::from_uuid(&sb.uuid).0 {
+                    return refuse(
+                        "feature metadata_csum_seed cannot be switched off: the checksums come \
+                         from another UUID (tune2fs can write all of them anew)",
+                    );
+                }
+                sb.checksum_seed = 0;
+            }
+            (Feature::Compat(Compat::FAST_COMMIT | Compat::ORPHAN_FILE), true)
+                if !sb.feature_compat.contains(Compat::HAS_JOURNAL) =>
+            {
+                return refuse("features fast_commit and orphan_file need a journal");
+            }
+            (Feature::Compat(Compat::DIR_INDEX), true) => index(sb),
+            (Feature::RoCompat(RoCompat::PROJECT | RoCompat::EXTRA_ISIZE), true)
+                if sb.inode_size <= 128 || sb.rev_level == 0 =>
+            {
+                return refuse(
+                    "inodes of 128 bytes are too small for project and extra_isize: make a new \
+                     volume",
+                );
+            }
+            (Feature::RoCompat(RoCompat::PROJECT), true) => self.notes.push(
+                "Linux mounts a volume with the feature project read-write only if it is built \
+                 with quota support"
+                    .into(),
+            ),
+            (
+                Feature::RoCompat(RoCompat::LARGE_FILE | RoCompat::HUGE_FILE | RoCompat::DIR_NLINK)
+                | Feature::Compat(Compat::DIR_INDEX),
+                false,
+            ) => self.unneeded.push(feature),
+            _ => {}
+        }
+        if sb.rev_level == 0 {
+            return refuse("the volume has revision 0, which has no features: make a new one");
+        }
+        match feature {
+            Feature::Compat(bit) => self.sb.feature_compat.set(bit, on),
+            Feature::Incompat(bit) => self.sb.feature_incompat.set(bit, on),
+            Feature::RoCompat(bit) => self.sb.feature_ro_compat.set(bit, on),
+        }
+        if feature == Feature::Compat(Compat::ORPHAN_FILE) {
+            self.drops_orphan_file = !on;
+            self.makes_orphan_file = on.then_some(0);
+            if !on {
+                self.sb.orphan_file_inum = 0;
+                self.sb.feature_ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+            }
+        }
+        Ok(())
+    }
+
+    fn orphan_file(&mut self, request: &Request) -> Result<()> {
+        if let Some(size) = request.orphan_file_size {
+            let Some(blocks) = &mut self.makes_orphan_file else {
+                return refuse(
+                    "orphan_file_size= is for an orphan file that is made: it takes -O orphan_file \
+                     and a volume that has none",
+                );
+            };
+            let bytes = u64::from(self.sb.block_bytes());
+            let wish = match size.bytes(bytes) {
+                Ok(wish) => wish.div_ceil(bytes).max(1),
+                Err(error) => return refuse(error.to_string()),
+            };
+            *blocks = u32::try_from(wish).unwrap_or(u32::MAX);
+        }
+        if self.descriptors && self.makes_orphan_file.is_some() {
+            return refuse("change the UUID and the feature orphan_file one after the other");
+        }
+        Ok(())
+    }
+}
+
+/// True if the superblock has the feature.
+fn has(sb: &Superblock, feature: Feature) -> bool {
+    match feature {
+        Feature::Compat(bit) => sb.feature_compat.contains(bit),
+        Feature::Incompat(bit) => sb.feature_incompat.contains(bit),
+        Feature::RoCompat(bit) => sb.feature_ro_compat.contains(bit),
+    }
+}
+
+/// What indexes of directories need.
+fn index(sb: &mut Superblock) {
+    if sb.def_hash_version == 0 {
+        sb.def_hash_version = 1;
+    }
+    if sb.hash_seed == [0; 4] {
+        sb.hash_seed = rand::random();
+    }
+    if !sb.flags.intersects(SuperFlags::SIGNED_HASH | SuperFlags::UNSIGNED_HASH) {
+        sb.flags |= SuperFlags::SIGNED_HASH;
+    }
+}
+
+fn numbers(sb: &mut Superblock, request: &Request) -> Result<()> {
+    fn set<T>(to: &mut T, from: Option<T>) {
+        if let Some(value) = from {
+            *to = value;
+        }
+    }
+    set(
+        &mut sb.errors,
+        request.errors.map(|errors| match errors {
+            ErrorPolicy::Continue => 1,
+            ErrorPolicy::RemountRo => 2,
+            ErrorPolicy::Panic => 3,
+        }),
+    );
+    set(&mut sb.def_resuid, request.reserved_uid);
+    set(&mut sb.def_resgid, request.reserved_gid);
+    set(&mut sb.mnt_count, request.mounts);
+    // As tune2fs: 0 means never, which is -1 on the disk.
+    let most = request.most_mounts.map(|most| if most <= 0 { -1 } else { most });
+    set(&mut sb.max_mnt_count, most.map(i16::cast_unsigned));
+    set(&mut sb.checkinterval, request.check_interval);
+    set(&mut sb.lastcheck, request.last_check);
+    set(&mut sb.raid_stride, request.stride);
+    set(&mut sb.raid_stripe_width, request.stripe_width);
+    set(&mut sb.def_hash_version, request.hash);
+    if request.mmp_interval.is_some() && !sb.feature_incompat.contains(Incompat::MMP) {
+        return refuse("the volume has no multi-mount protection: mmp_update_interval= is for it");
+    }
+    set(&mut sb.mmp_update_interval, request.mmp_interval);
+    if let Some(on) = request.test_fs {
+        sb.flags.set(SuperFlags::TEST_FILESYS, on);
+    }
+    if request.force_check {
+        sb.state |= State::ERROR;
+    }
+    reserved(sb, request.reserved)
+}
+
+fn reserved(sb: &mut Superblock, wish: Option<ReservedBlocks>) -> Result<()> {
+    let blocks = match wish {
+        None => return Ok(()),
+        Some(ReservedBlocks::Count(blocks)) => blocks,
+        Some(ReservedBlocks::Percent(percent)) => (percent * sb.blocks_count as f64 / 100.0) as u64,
+    };
+    if blocks > sb.blocks_count / 2 {
+        return refuse(format!(
+            "{blocks} blocks cannot be reserved: at most half of all, which is {}",
+            sb.blocks_count / 2
+        ));
+    }
+    sb.r_blocks_count = blocks;
+    Ok(())
+}
+
+fn texts(sb: &mut Superblock, request: &Request) -> Result<()> {
+    fn set(to: &mut [u8], most: usize, text: Option<&[u8]>, what: &str) -> Result<()> {
+        let Some(text) = text else { return Ok(()) };
+        if text.len() > most {
+            return refuse(format!("{what} has {} bytes: at most {most}", text.len()));
+        }
+        if text.contains(&0) {
+            return refuse(format!("{what} has a zero byte in it"));
+        }
+        to.fill(0);
+        to.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+        Ok(())
+    }
+    set(&mut sb.volume_name, 16, request.label.as_deref(), "the label")?;
+    set(&mut sb.last_mounted, 64, request.last_mounted.as_deref(), "the directory")?;
+    set(&mut sb.mount_opts, 63, request.mount_options.as_deref(), "the text of mount_opts=")
+}
+
+/// Puts what is planned into a superblock that may have other counts by now than `before`, on which
+/// the plan rests.
+pub(super) fn take_over(now: &mut Superblock, before: &Superblock, planned: &Superblock) {
+    let mut sb = planned.clone();
+    sb.free_blocks_count = now.free_blocks_count;
+    sb.free_inodes_count = now.free_inodes_count;
+    sb.kbytes_written = now.kbytes_written;
+    if now.last_orphan != before.last_orphan {
+        sb.last_orphan = now.last_orphan;
+    }
+    *now = sb;
+}
+
+/// What differs.
+pub(super) fn changes(before: &Superblock, after: &Superblock) -> Vec<Change> {
+    let texts = [before, after].map(properties);
+    let [before, after] = texts;
+    before
+        .into_iter()
+        .zip(after)
+        .filter(|((_, before), (_, after))| before != after)
+        .map(|((property, before), (_, after))| Change { property, before, after })
+        .collect()
+}
+
+/// All that can be tuned, as text.
+fn properties(sb: &Superblock) -> Vec<(&'static str, String)> {
+    let text = |bytes: &[u8]| {
+        let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        plain(&bytes_text(bytes)).to_string()
+    };
+    // (Two of them are states of a volume in use.)
+    let features = [
+        sb.feature_compat.names(),
+        (sb.feature_incompat - Incompat::NEEDS_RECOVERY).names(),
+        (sb.feature_ro_compat - RoCompat::ORPHAN_PRESENT).names(),
+    ];
+    let errors = match sb.errors {
+        2 => "remount-ro",
+        3 => "panic",
+        _ => "continue",
+    };
+    let hash = match sb.def_hash_version {
+        0 | 3 => "legacy",
+        1 | 4 => "half_md4",
+        2 | 5 => "tea",
+        _ => "unknown",
+    };
+    let yes = |is| if is { "yes" } else { "no" }.to_owned();
+    vec![
+        ("label", text(&sb.volume_name)),
+        ("uuid", uuid_text(&sb.uuid)),
+        ("last_mounted", text(&sb.last_mounted)),
+        ("features", features.concat().join(" ")),
+        ("default_mount_options", sb.default_mount_opts.names().join(" ")),
+        ("mount_options", text(&sb.mount_opts)),
+        ("errors", errors.to_owned()),
+        ("reserved_blocks", sb.r_blocks_count.to_string()),
+        ("reserved_uid", sb.def_resuid.to_string()),
+        ("reserved_gid", sb.def_resgid.to_string()),
+        ("mounts", sb.mnt_count.to_string()),
+        ("most_mounts", sb.max_mnt_count.cast_signed().to_string()),
+        ("check_interval", sb.checkinterval.to_string()),
+        ("last_check", sb.lastcheck.to_string()),
+        ("hash", hash.to_owned()),
+        ("raid_stride", sb.raid_stride.to_string()),
+        ("raid_stripe_width", sb.raid_stripe_width.to_string()),
+        ("mmp_update_interval", sb.mmp_update_interval.to_string()),
+        ("needs_check", yes(sb.state.contains(State::ERROR))),
+        ("test_filesystem", yes(sb.flags.contains(SuperFlags::TEST_FILESYS))),
+    ]
+}

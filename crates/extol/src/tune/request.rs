@@ -1,0 +1,403 @@
+//! What is to be changed, and the words for it, as tune2fs(8) takes them.
+
+use extol_ondisk::features::Feature;
+use extol_ondisk::superblock::DefaultMountOpts;
+use extol_vfs::{Size, nearest, number};
+
+use super::features::{self, Can};
+use super::{Result, TuneError, refuse};
+use crate::options::ErrorPolicy;
+
+/// Words that [`Request::set_extended`] takes.
+pub const EXTENDED: &[&str] = &[
+    "force_fsck",
+    "hash_alg=half_md4",
+    "hash_alg=tea",
+    "mmp_update_interval=",
+    "mount_opts=",
+    "orphan_file_size=",
+    "stride=",
+    "stripe_width=",
+    "test_fs",
+    "^test_fs",
+];
+/// Words that [`Request::set_default_options`] takes; each with a `^` before it, too.
+pub const DEFAULT_OPTIONS: &[&str] = &[
+    "debug",
+    "bsdgroups",
+    "user_xattr",
+    "acl",
+    "uid16",
+    "journal_data",
+    "journal_data_ordered",
+    "journal_data_writeback",
+    "nobarrier",
+    "block_validity",
+    "discard",
+    "nodelalloc",
+];
+/// Words that [`Request::set_features`] takes, if no other program is better for it.
+pub const FEATURES: &[&str] = &[
+    "dir_index",
+    "^dir_index",
+    "dir_nlink",
+    "^dir_nlink",
+    "extent",
+    "extra_isize",
+    "^extra_isize",
+    "fast_commit",
+    "^fast_commit",
+    "flex_bg",
+    "huge_file",
+    "^huge_file",
+    "large_dir",
+    "large_file",
+    "^large_file",
+    "metadata_csum_seed",
+    "^metadata_csum_seed",
+    "orphan_file",
+    "^orphan_file",
+    "project",
+    "^project",
+    "stable_inodes",
+];
+/// Extended options of tune2fs that are not taken, and why.
+const REFUSED: [(&str, &str); 3] = [
+    ("clear_mmp", "use tune2fs, if no other host has the volume"),
+    ("encoding", "Extol does not write volumes with casefold: use tune2fs"),
+    ("encoding_flags", "Extol does not write volumes with casefold: use tune2fs"),
+];
+/// Most seconds between two updates of multi-mount protection.
+const MOST_MMP_INTERVAL: u16 = 300;
+
+/// Blocks that only root may take.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ReservedBlocks {
+    /// So many.
+    Count(u64),
+    /// A part of all, in percent.
+    Percent(f64),
+}
+
+/// Changes of a volume; what is `None` or empty stays as it is.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Request {
+    /// The label, at most 16 bytes.
+    pub label: Option<Vec<u8>>,
+    /// Where the volume was last mounted, at most 64 bytes.
+    pub last_mounted: Option<Vec<u8>>,
+    /// The UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// What an error does.
+    pub errors: Option<ErrorPolicy>,
+    /// Blocks that only root may take.
+    pub reserved: Option<ReservedBlocks>,
+    /// The user that may take them, too.
+    pub reserved_uid: Option<u16>,
+    /// The group that may take them, too.
+    pub reserved_gid: Option<u16>,
+    /// Mounts since the last check.
+    pub mounts: Option<u16>,
+    /// Mounts after which to check; not positive: never.
+    pub most_mounts: Option<i16>,
+    /// Seconds between two checks; 0: never.
+    pub check_interval: Option<u32>,
+    /// When the last check was, in seconds since 1970.
+    pub last_check: Option<u64>,
+    /// Blocks that are written to one disk of a RAID.
+    pub stride: Option<u16>,
+    /// Blocks of a full stripe of a RAID.
+    pub stripe_width: Option<u32>,
+    /// The hash of new directories: 0 legacy, 1 half_md4, 2 tea.
+    pub hash: Option<u8>,
+    /// Mount options as text, at most 63 bytes.
+    pub mount_options: Option<Vec<u8>>,
+    /// Seconds between two updates of multi-mount protection; 0: the usual ones.
+    pub mmp_interval: Option<u16>,
+    /// The next e2fsck checks the volume.
+    pub force_check: bool,
+    /// The volume is one for tests of file systems.
+    pub test_fs: Option<bool>,
+    /// The size of an orphan file that is to be made; a plain number counts blocks.
+    pub orphan_file_size: Option<Size>,
+    pub(super) features: Vec<(Feature, bool)>,
+    pub(super) default_options: Vec<(&'static str, bool)>,
+}
+
+/// A word without the `^` or `-` that stands for "not".
+fn switched(word: &str) -> (&str, bool) {
+    match word.strip_prefix(['^', '-']) {
+        Some(name) => (name, false),
+        None => (word.strip_prefix('+').unwrap_or(word), true),
+    }
+}
+
+/// The end of a line about an unknown word.
+fn meant<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
+    let near = nearest(word, known);
+    near.map(|near| format!(": did you mean \"{near}\"?")).unwrap_or_default()
+}
+
+fn about(name: &str, error: impl std::fmt::Display) -> TuneError {
+    TuneError::Refused(format!("option {name}: {error}"))
+}
+
+fn count<T>(name: &str, text: &str, most: T) -> Result<T>
+where
+    T: Copy + From<u8> + Into<u64> + TryFrom<u64>,
+{
+    number::count(text, T::from(0)..=most).map_err(|error| about(name, error))
+}
+
+impl Request {
+    /// True if nothing is to be changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes a list of features, each switched off by a `^` before it.
+    ///
+    /// # Errors
+    /// A feature that is not known or cannot be switched: why, and what to do.
+    pub fn set_features(&mut self, list: &str) -> Result<()> {
+        for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
+            let (name, on) = switched(word);
+            let Some(feature) = Feature::parse(&name.to_ascii_lowercase()) else {
+                return refuse(format!(
+                    "unknown feature '{name}'{}",
+                    meant(name, Feature::names())
+                ));
+            };
+            match (features::can(feature), on) {
+                (Can::Both, _) | (Can::On(_), true) => {}
+                (Can::On(why), false) => {
+                    return refuse(format!("feature {name} cannot be switched off: {why}"));
+                }
+                (Can::Neither(why), _) => {
+                    return refuse(format!("feature {name} cannot be switched: {why}"));
+                }
+            }
+            self.features.retain(|(other, _)| *other != feature);
+            self.features.push((feature, on));
+        }
+        Ok(())
+    }
+
+    /// Takes a list of mount options that hold by default, each switched off by a `^` before it.
+    ///
+    /// # Errors
+    /// A word that is not known.
+    pub fn set_default_options(&mut self, list: &str) -> Result<()> {
+        for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
+            let (name, on) = switched(word);
+            let Some(known) = DefaultMountOpts::words().find(|known| *known == name) else {
+                return refuse(format!(
+                    "unknown default mount option '{name}'{}",
+                    meant(name, DefaultMountOpts::words())
+                ));
+            };
+            self.default_options.push((known, on));
+        }
+        Ok(())
+    }
+
+    /// Takes a list of extended options.
+    ///
+    /// # Errors
+    /// A word that is not known, or a bad value.
+    pub fn set_extended(&mut self, list: &str) -> Result<()> {
+        let mut words = list.split(',').filter(|word| !word.is_empty());
+        while let Some(word) = words.next() {
+            let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
+            if name == "mount_opts" {
+                // The value is a list itself: it is the rest.
+                let value =
+                    value.ok_or_else(|| about(name, "it needs a value: mount_opts=LIST"))?;
+                let rest: Vec<_> = std::iter::once(value).chain(words.by_ref()).collect();
+                if let Some(word) = rest.iter().skip(1).find(|word| is_extended(word)) {
+                    let why = format_args!(
+                        "it takes all that follows it, and \"{word}\" is an extended option: put \
+                         that before mount_opts=, or give another -E"
+                    );
+                    return Err(about(name, why));
+                }
+                self.mount_options = Some(rest.join(",").into_bytes());
+                continue;
+            }
+            self.set_one(name, value)?;
+        }
+        Ok(())
+    }
+
+    fn set_one(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let text = || {
+            value
+                .filter(|value| !value.is_empty())
+                .ok_or_else(|| about(name, format_args!("it needs a value: {name}=…")))
+        };
+        let bare = |on| match value {
+            None => Ok(on),
+            Some(_) => Err(about(name, "it takes no value")),
+        };
+        match name {
+            "stride" => self.stride = Some(count(name, text()?, u16::MAX)?),
+            "stripe_width" | "stripe-width" => {
+                self.stripe_width = Some(count(name, text()?, u32::MAX)?);
+            }
+            "hash_alg" | "hash-alg" => self.hash = Some(hash(text()?)?),
+            "mmp_update_interval" => {
+                self.mmp_interval = Some(count(name, text()?, MOST_MMP_INTERVAL)?);
+            }
+            "orphan_file_size" => {
+                self.orphan_file_size = Some(text()?.parse().map_err(|e| about(name, e))?);
+            }
+            "force_fsck" => self.force_check = bare(true)?,
+            "test_fs" => self.test_fs = Some(bare(true)?),
+            "^test_fs" => self.test_fs = Some(bare(false)?),
+            _ => {
+                return match REFUSED.iter().find(|(refused, _)| *refused == name) {
+                    Some((_, why)) => {
+                        refuse(format!("extended option '{name}' is not supported: {why}"))
+                    }
+                    None => refuse(format!(
+                        "unknown extended option '{name}'{}",
+                        meant(name, EXTENDED.iter().copied())
+                    )),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a time between two checks: a number of days, or with d, w, m (30 days) or s behind it.
+    ///
+    /// # Errors
+    /// No such time, or one beyond 32 bits of seconds.
+    pub fn set_interval(&mut self, text: &str) -> Result<()> {
+        let bad = || {
+            TuneError::Refused(format!(
+                "bad interval \"{text}\": it must be a number of days, or one with d, w, m or s \
+                 behind it"
+            ))
+        };
+        let (digits, unit) = match text.strip_suffix(|c: char| c.is_ascii_alphabetic()) {
+            Some(digits) => (digits, text.get(digits.len()..).unwrap_or_default()),
+            None => (text, "d"),
+        };
+        let unit = match unit {
+            "s" => 1,
+            "d" => 86_400,
+            "w" => 7 * 86_400,
+            "m" => 30 * 86_400,
+            _ => return Err(bad()),
+        };
+        let number = match digits.parse::<u64>() {
+            Ok(number) => number,
+            // All digits: it can only be too large.
+            Err(_) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => u64::MAX,
+            Err(_) => return Err(bad()),
+        };
+        let most = u32::MAX;
+        let Ok(seconds) = u32::try_from(number.saturating_mul(unit)) else {
+            return refuse(format!(
+                "bad interval \"{text}\": it is larger than {} days ({most} seconds)",
+                most / 86_400
+            ));
+        };
+        self.check_interval = Some(seconds);
+        Ok(())
+    }
+}
+
+/// True if the word is one of [`EXTENDED`], with any value.
+fn is_extended(word: &str) -> bool {
+    let name = |word: &str| word.split('=').next().unwrap_or_default().replace('-', "_");
+    EXTENDED.iter().any(|known| name(known) == name(word))
+}
+
+fn hash(name: &str) -> Result<u8> {
+    match name {
+        "legacy" => Ok(0),
+        "half_md4" => Ok(1),
+        "tea" => Ok(2),
+        _ => refuse(format!("bad hash_alg '{name}': it must be half_md4, tea or legacy")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offered_words_are_taken() {
+        let mut request = Request::default();
+        for word in FEATURES {
+            request.set_features(word).expect(word);
+        }
+        for word in DEFAULT_OPTIONS {
+            request.set_default_options(word).expect(word);
+            request.set_default_options(&format!("^{word}")).expect(word);
+        }
+        for word in EXTENDED {
+            let value = if word.ends_with('=') { "4" } else { "" };
+            request.set_extended(&format!("{word}{value}")).expect(word);
+        }
+        assert_eq!(DEFAULT_OPTIONS.len(), DefaultMountOpts::words().count());
+    }
+
+    /// All features of all words: each is switched, or refused with what to do.
+    #[test]
+    fn all_features_have_an_answer() {
+        for name in Feature::names() {
+            for word in [name.to_owned(), format!("^{name}")] {
+                let taken = Request::default().set_features(&word);
+                let offered = FEATURES.contains(&word.as_str());
+                assert_eq!(taken.is_ok(), offered, "{word}: {taken:?}");
+                if let Err(error) = taken {
+                    let line = error.to_string();
+                    assert!(line.contains(name) && line.contains(": "), "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, words) in [
+            ("strid=4", "did you mean \"stride=\""),
+            ("stride=70000", "larger than 65535"),
+            ("stride", "needs a value"),
+            ("force_fsck=1", "takes no value"),
+            ("hash_alg=md5", "half_md4"),
+            ("mmp_update_interval=301", "larger than 300"),
+            ("clear_mmp", "tune2fs"),
+            ("orphan_file_size=x", "orphan_file_size"),
+            ("mount_opts=ro,stride=4", "another -E"),
+            ("mount_opts=ro,stripe-width=4", "another -E"),
+            ("mount_opts=ro,^test_fs", "another -E"),
+        ] {
+            let line = Request::default().set_extended(text).expect_err(text).to_string();
+            assert!(line.contains(words), "{text}: {line}");
+        }
+        for text in ["", "d", "1y", "-1", "1dd"] {
+            Request::default().set_interval(text).expect_err(text);
+        }
+        for text in ["99999m", "49711", "99999999999999999999s"] {
+            let line = Request::default().set_interval(text).expect_err(text).to_string();
+            assert!(line.contains("larger than 49710 days"), "{line}");
+        }
+        for (text, seconds) in [("0", 0), ("3", 259_200), ("2w", 1_209_600), ("6m", 15_552_000)] {
+            let mut request = Request::default();
+            request.set_interval(text).expect(text);
+            assert_eq!(request.check_interval, Some(seconds));
+        }
+        let mut request = Request::default();
+        request.set_extended("stride=4,mount_opts=ro,acl,stripe=4").expect("a list");
+        assert_eq!(request.mount_options.as_deref(), Some(&b"ro,acl,stripe=4"[..]));
+        assert_eq!((request.stride, request.test_fs), (Some(4), None));
+        request.set_features("dir_index,^dir_index").expect("features");
+        assert_eq!(request.features.len(), 1);
+    }
+}
