@@ -1,0 +1,176 @@
+//! What the command line changes of what a source says.
+//!
+//! Edits are made in one order, whatever the order of the options: names that are left out first,
+//! so that nothing is asked of them; then numbers of owners are mapped, then set, then the mode,
+//! the times, and the root directory's owner. What a metadata file says of single files is stronger
+//! than all of these. Labels come last, for what that file has made as well. Each changes a file
+//! once, however many names it has.
+
+mod mode;
+mod owner;
+mod pattern;
+#[cfg(feature = "selinux")]
+mod selinux;
+mod table;
+#[cfg(test)]
+mod tests;
+mod time;
+
+pub use mode::ModeChange;
+pub use owner::{IdMap, Owner};
+pub use pattern::{Pattern, Patterns, States};
+#[cfg(feature = "selinux")]
+pub use selinux::Contexts;
+pub use table::MetaFile;
+pub(crate) use time::decimal;
+pub use time::{TimeEdit, parse_time};
+
+use std::collections::HashMap;
+
+use crate::error::{BuildError, Result};
+use crate::tree::{Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSetId};
+
+/// Changes of a tree.
+#[derive(Clone, Debug, Default)]
+pub struct Edits {
+    /// Names that are left out, with all that is below them.
+    pub exclude: Patterns,
+    /// How users are mapped.
+    pub map_users: IdMap,
+    /// How groups are mapped; as users if this is empty.
+    pub map_groups: IdMap,
+    /// The owner of all files.
+    pub owner: Owner,
+    /// A change of all modes.
+    pub chmod: Option<ModeChange>,
+    /// The owner of the root directory.
+    pub root_owner: Owner,
+    /// What is done to times.
+    pub mtime: Option<TimeEdit>,
+    /// What is said of single files, and which are made.
+    pub meta_file: Option<MetaFile>,
+    /// Labels of all files.
+    #[cfg(feature = "selinux")]
+    pub selinux: Option<Contexts>,
+}
+
+impl Edits {
+    /// Makes them, when the source has been listed.
+    ///
+    /// # Errors
+    /// An owner that no range has, limits.
+    pub fn apply(&self, tree: &mut TreeBuilder) -> Result<()> {
+        if !self.exclude.is_empty() {
+            let exclude = &self.exclude;
+            tree.prune(
+                exclude.start(),
+                |states, name, is_dir| exclude.matches(states, name, is_dir),
+                |states, name| exclude.enter(states, name),
+            );
+        }
+        let mut mapped = HashMap::new();
+        for id in tree.live() {
+            self.node(tree, id, &mut mapped)?;
+        }
+        let root = tree.meta_mut(NodeId::ROOT);
+        root.uid = self.root_owner.uid.unwrap_or(root.uid);
+        root.gid = self.root_owner.gid.unwrap_or(root.gid);
+        if let Some(meta_file) = &self.meta_file {
+            meta_file.apply(tree)?;
+        }
+        #[cfg(feature = "selinux")]
+        if let Some(contexts) = &self.selinux {
+            contexts.apply(tree)?;
+        }
+        Ok(())
+    }
+
+    fn node(
+        &self,
+        tree: &mut TreeBuilder,
+        id: NodeId,
+        mapped: &mut HashMap<XattrSetId, XattrSetId>,
+    ) -> Result<()> {
+        let node = tree.node(id);
+        let (mut meta, kind) = (node.meta, node.kind);
+        self.map_owner(tree, id, &mut meta, mapped)?;
+        meta.uid = self.owner.uid.unwrap_or(meta.uid);
+        meta.gid = self.owner.gid.unwrap_or(meta.gid);
+        if let Some(change) = &self.chmod
+            && !matches!(kind, Kind::Symlink(_))
+        {
+            meta.mode = change.apply(meta.mode, kind.is_dir());
+            meta.xattrs = with_mode(tree, meta)?;
+        }
+        if let Some(edit) = self.mtime {
+            meta.mtime = edit.apply(meta.mtime);
+            let OtherTimes { atime, ctime, crtime } = tree.other_times(meta.times);
+            let apply = |time: Option<_>| time.map(|time| edit.apply(time));
+            let times =
+                OtherTimes { atime: apply(atime), ctime: apply(ctime), crtime: apply(crtime) };
+            meta.times = tree.times(times)?;
+        }
+        *tree.meta_mut(id) = meta;
+        Ok(())
+    }
+
+    /// Maps the numbers of owners, those in attributes among them.
+    fn map_owner(
+        &self,
+        tree: &mut TreeBuilder,
+        id: NodeId,
+        meta: &mut Meta,
+        mapped: &mut HashMap<XattrSetId, XattrSetId>,
+    ) -> Result<()> {
+        let users = &self.map_users;
+        let (groups, option) = match self.map_groups.is_empty() {
+            true => (users, "--map-users"),
+            false => (&self.map_groups, "--map-groups"),
+        };
+        let missing = |option: &str, number: u32| {
+            let why = format!(
+                "belongs to {number}, which is in no range of {option}: add one, such as \
+                 {number}:{number}:1"
+            );
+            BuildError::entry(&tree.path_of(id), why)
+        };
+        meta.uid = users.map(meta.uid).ok_or_else(|| missing("--map-users", meta.uid))?;
+        meta.gid = groups.map(meta.gid).ok_or_else(|| missing(option, meta.gid))?;
+        if let Some(known) = mapped.get(&meta.xattrs) {
+            meta.xattrs = *known;
+            return Ok(());
+        }
+        let map = |name: &[u8], value: &[u8]| {
+            owner::map_xattr(name, value, users, groups).map_err(|number| missing(option, number))
+        };
+        let before = meta.xattrs;
+        if let Some(set) = edited(tree.xattr_set(before), map)? {
+            meta.xattrs = tree.xattrs(set)?;
+        }
+        mapped.insert(before, meta.xattrs);
+        Ok(())
+    }
+}
+
+/// The attributes of a file whose mode was changed: an access list says the same.
+fn with_mode(tree: &mut TreeBuilder, meta: Meta) -> Result<XattrSetId> {
+    let chmod = |name: &[u8], value: &[u8]| Ok(owner::chmod_xattr(name, value, meta.mode));
+    match edited(tree.xattr_set(meta.xattrs), chmod)? {
+        Some(set) => tree.xattrs(set),
+        None => Ok(meta.xattrs),
+    }
+}
+
+/// A set of attributes with some values changed; `None` if none is.
+fn edited(
+    set: &XattrSet,
+    change: impl Fn(&[u8], &[u8]) -> Result<Option<Vec<u8>>>,
+) -> Result<Option<XattrSet>> {
+    let mut out = None;
+    for (nr, (name, value)) in set.iter().enumerate() {
+        if let Some(new) = change(name, value)?.filter(|new| **new != **value) {
+            out.get_or_insert_with(|| set.clone())[nr].1 = new.into();
+        }
+    }
+    Ok(out)
+}

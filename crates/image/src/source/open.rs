@@ -1,0 +1,49 @@
+//! What a name stands for: a directory, an archive, or a container image.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::{DirOptions, DirSource, OciOptions, OciSource, Source, TarSource};
+use crate::error::Result;
+
+/// How a source is read, whatever it is.
+#[derive(Clone, Debug, Default)]
+pub struct SourceOptions {
+    /// If it is a directory.
+    pub dir: DirOptions,
+    /// If it is a container image, or several.
+    pub image: OciOptions,
+    /// Where contents are kept that cannot be read twice: the present directory if it is empty.
+    pub spool: PathBuf,
+}
+
+impl SourceOptions {
+    fn spool(&self) -> &Path {
+        if self.spool.as_os_str().is_empty() { Path::new(".") } else { &self.spool }
+    }
+}
+
+/// Opens a source: what it is, is told from what it holds.
+///
+/// # Errors
+/// If it is not there, or may not be read.
+pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
+    if OciSource::is_layout(path) {
+        let image = options.image.clone();
+        return Ok(Box::new(OciSource::open(path, options.spool(), image)?));
+    }
+    if path.is_dir() {
+        return Ok(Box::new(DirSource::open(path, options.dir.clone())?));
+    }
+    let archive = TarSource::open(path, options.spool())?;
+    Ok(Box::new(archive.with_image(options.image.clone())))
+}
+
+/// Opens an archive that is open already: standard input. `name` is for messages.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn open_stream(file: File, name: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
+    let archive = TarSource::from_file(file, name.as_bytes(), options.spool())?;
+    Ok(Box::new(archive.with_image(options.image.clone())))
+}
