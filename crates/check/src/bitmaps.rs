@@ -97,7 +97,7 @@ fn blocks(
 /// The block bitmaps of the groups whose own were never written, by cluster: their fixed metadata,
 /// wherever it is.
 pub(crate) fn uninit_metadata(vol: &Vol) -> Claimed {
-    let any = (0..vol.geo.groups).any(|group| vol.is_uninit(group, GroupFlags::BLOCK_UNINIT));
+    let any = (0..vol.geo.groups()).any(|group| vol.is_uninit(group, GroupFlags::BLOCK_UNINIT));
     let map = Claimed::new(if any { vol.clusters() } else { 0 });
     let mark = |from: u64, len: u64| {
         if len > 0 {

@@ -37,13 +37,13 @@ impl Claims {
     pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Self {
         let mut claims = Self {
             found: Claimed::new(vol.clusters()),
-            meta: Bits::new(vol.geo.blocks),
+            meta: Bits::new(vol.geo.blocks()),
             shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
             ratio: u64::from(vol.geo.cluster_ratio),
             first: vol.geo.first_data_block,
             budget: AtomicI64::new(REPEATED_DESCENTS),
         };
-        for group in 0..vol.geo.groups {
+        for group in 0..vol.geo.groups() {
             let (from, len) = vol.base_meta(group);
             (from..from + len).for_each(|nr| {
                 claims.meta.set(nr);

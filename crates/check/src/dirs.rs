@@ -299,7 +299,9 @@ impl Reader<'_> {
         let name = text(e.name);
         let sb = &self.vol.sb;
         let hidden = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum, sb.orphan_file_inum];
-        if e.ino != root && e.ino < geo.first_ino.0 || e.ino > geo.inodes || hidden.contains(&e.ino)
+        if e.ino != root && e.ino < geo.first_ino.0
+            || e.ino > geo.inodes()
+            || hidden.contains(&e.ino)
         {
             let what = format!("entry '{name}' leads to impossible inode {}", e.ino);
             self.error(Kind::DirBadInode, place, &what);

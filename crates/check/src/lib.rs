@@ -43,7 +43,8 @@
 //!
 //! Notes are no errors. e2fsck -fn mentions most of them and exits with 0, too: totals of the
 //! superblock that lag behind the groups, odd fields of the superblock, state flags, bad backup
-//! superblocks, a journal with contents on a volume that does not need recovery. So is an
+//! superblocks, a journal with contents on a volume that does not need recovery, a last group of
+//! full length whose block bitmap was never written (as Linux leaves it when it grows). So is an
 //! impossible attribute block of an inode without a name (a reserved inode, the journal): where an
 //! inode table was overwritten, e2fsck leaves that field as it is, and nothing reads it.
 //!

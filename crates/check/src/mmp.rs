@@ -13,7 +13,7 @@ pub(crate) fn check(vol: &Vol, claims: &crate::claims::Claims, out: &mut Finding
         return Ok(());
     }
     let nr = vol.sb.mmp_block;
-    if nr <= vol.geo.first_data_block || nr >= vol.geo.blocks {
+    if nr <= vol.geo.first_data_block || nr >= vol.geo.blocks() {
         out.push(Finding::error(Kind::Mmp, format!("the protection is at impossible block {nr}")));
         return Ok(());
     }

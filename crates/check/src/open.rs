@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extol_block::SharedDevice;
 use extol_jbd2::recovery;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Geometry, GroupFlags, Incompat, RoCompat, Superblock};
+use extol_ondisk::{Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock};
 
 use crate::bytes::{le16, le32};
 use crate::error::{CheckError, Result};
@@ -78,15 +78,15 @@ pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Op
         Ok(geo) => geo,
         Err(error) => return bad(out, error.to_string()),
     };
-    if sb.r_blocks_count > geo.blocks / 2 {
-        return bad(out, format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks));
+    if sb.r_blocks_count > geo.blocks() / 2 {
+        return bad(out, format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks()));
     }
     let odd = if !geo.ro_compat.contains(RoCompat::BIGALLOC)
         && (sb.log_cluster_size != sb.log_block_size
             || sb.clusters_per_group != sb.blocks_per_group)
     {
         Some("clusters that are no blocks, without the feature bigalloc".to_owned())
-    } else if geo.incompat.contains(Incompat::CASEFOLD) && sb.encoding != 1 {
+    } else if geo.incompat().contains(Incompat::CASEFOLD) && sb.encoding != 1 {
         Some(format!("unknown encoding {} of names", sb.encoding))
     } else if sb.log_groups_per_flex > 31 {
         Some(format!("2^{} groups in a flexible group", sb.log_groups_per_flex))
@@ -140,8 +140,8 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
         }
     };
     let done = recovery::read_superblock(&*log.0, &log.1).and_then(|jsb| {
-        let (done, overlay) = recovery::recover_to_memory(&*log.0, &log.1, &jsb, vol.geo.blocks)?;
-        Ok((done, overlay))
+        let size = recovery::FsSize::of(&vol.geo, &*vol.dev);
+        recovery::recover_to_memory(&*log.0, &log.1, &jsb, size)
     });
     let (done, overlay) = match done {
         Ok(done) => done,
@@ -173,6 +173,10 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
     };
     let Some(mut recovered) = read_volume(device, out)? else { return Ok(None) };
     recovered.recovered = true;
+    // As a mount has it: an error of before, or one that aborted the journal, outlives the replay.
+    if done.errno != 0 || vol.sb.state.contains(State::ERROR) {
+        recovered.sb.state |= State::ERROR;
+    }
     let did = Replayed {
         transactions: done.replayed_transactions,
         blocks: done.replayed_blocks,
@@ -185,14 +189,14 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
 pub(crate) fn places(vol: &mut Vol, out: &mut Findings) {
     let geo = vol.geo.clone();
     let table = u64::from(geo.inode_table_blocks);
-    let flex = geo.incompat.contains(Incompat::FLEX_BG);
+    let flex = geo.incompat().contains(Incompat::FLEX_BG);
     for (nr, g) in (0u32..).zip(&mut vol.groups) {
-        let start = geo.group_first_block(extol_ondisk::GroupNr(nr)).0;
-        let end = start + u64::from(geo.group_blocks(extol_ondisk::GroupNr(nr)));
+        let start = geo.group_first_block(GroupNr(nr)).0;
+        let end = start + u64::from(geo.group_blocks(GroupNr(nr)));
         let mut check = |at: u64, len: u64, what: &str| {
             let exists = at >= geo.first_data_block
                 && at != 0
-                && at.checked_add(len).is_some_and(|behind| behind <= geo.blocks);
+                && at.checked_add(len).is_some_and(|behind| behind <= geo.blocks());
             let home = flex || at >= start && at.saturating_add(len) <= end;
             if !exists || !home {
                 let what = format!("the {what} is at impossible block {at}");
@@ -224,11 +228,15 @@ fn descriptors(vol: &mut Vol, out: &mut Findings) {
             let what = format!("{} never-used inodes, but {} free ones", g.unused, g.free_inodes);
             error(Kind::GroupUnused, what);
         }
-        if csums && nr + 1 == geo.groups && g.has(GroupFlags::BLOCK_UNINIT) {
-            error(
-                Kind::GroupFlags,
-                "the last group's block bitmap is marked as never written".to_owned(),
-            );
+        if csums && nr + 1 == geo.groups() && g.has(GroupFlags::BLOCK_UNINIT) {
+            let what = "the last group's block bitmap is marked as never written";
+            if geo.group_blocks(GroupNr(nr)) == 8 * geo.block_size.bytes() {
+                // Linux leaves it so when it grows a volume by whole groups. Nothing depends on
+                // the bitmap: it has no bits behind the end of the group.
+                out.push(Finding::note(Kind::GroupFlags, what).group(nr));
+            } else {
+                error(Kind::GroupFlags, what.to_owned());
+            }
         }
         if !csums && (g.has(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT) || g.unused != 0) {
             let what = "flags for parts that were never written, but the feature is not set";
@@ -260,12 +268,10 @@ fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     if vol.incompat(Incompat::BIT64) && !vol.incompat(Incompat::EXTENTS) {
         field("64bit is set without extents".to_owned());
     }
-    if !vol.recovered {
-        if sb.state.contains(State::ERROR) {
-            out.push(Finding::note(Kind::State, "the volume is marked as damaged"));
-        } else if !sb.state.contains(State::VALID) {
-            out.push(Finding::note(Kind::State, "the volume was not closed cleanly"));
-        }
+    if sb.state.contains(State::ERROR) {
+        out.push(Finding::note(Kind::State, "the volume is marked as damaged"));
+    } else if !vol.recovered && !sb.state.contains(State::VALID) {
+        out.push(Finding::note(Kind::State, "the volume was not closed cleanly"));
     }
     if vol.ro_compat(RoCompat::ORPHAN_PRESENT) && !vol.compat(Compat::ORPHAN_FILE) {
         let what = "orphan_present is set without orphan_file";

@@ -39,9 +39,9 @@ pub(crate) fn run(
     journal::check(vol, out)?;
     orphans::check(vol, out)?;
     resize_inode::check(vol, out)?;
-    counts.blocks_total = vol.geo.blocks;
-    counts.blocks = vol.geo.blocks.saturating_sub(free_blocks);
-    counts.inodes_total = u64::from(vol.geo.inodes);
+    counts.blocks_total = vol.geo.blocks();
+    counts.blocks = vol.geo.blocks().saturating_sub(free_blocks);
+    counts.inodes_total = u64::from(vol.geo.inodes());
     if opts.paths && out.errors() > 0 {
         paths::add(vol, &scan.inodes, &scan.dirs, out.list_mut())?;
     }
@@ -79,7 +79,7 @@ impl Passes<'_> {
 
     /// Pass 1.
     fn inodes(&mut self, claims: &Claims) -> Result<Scan> {
-        let (vol, max, groups) = (self.vol, self.out.max(), self.vol.geo.groups as usize);
+        let (vol, max, groups) = (self.vol, self.out.max(), self.vol.geo.groups() as usize);
         let shared = Mutex::new(xattr::Shared::default());
         let check = inode::InodeCheck { vol, claims, shared: &shared, low_dtime: low_dtime(vol) };
         let scanned = self.pieces(Pass::Inodes, groups, &|g| scan::group(&check, g as u32, max))?;
@@ -131,7 +131,7 @@ impl Passes<'_> {
 
     /// Pass 5; returns the free blocks by the bitmaps.
     fn bitmaps(&mut self, claims: &Claims, inodes: &Inodes) -> Result<u64> {
-        let (vol, max, groups) = (self.vol, self.out.max(), self.vol.geo.groups as usize);
+        let (vol, max, groups) = (self.vol, self.out.max(), self.vol.geo.groups() as usize);
         let uninit = bitmaps::uninit_metadata(vol);
         let compared = self.pieces(Pass::Bitmaps, groups, &|g| {
             let mut own = Findings::new(max);
@@ -171,14 +171,14 @@ fn low_dtime(vol: &Vol) -> bool {
     [vol.sb.wtime, vol.sb.mtime, vol.sb.mkfs_time]
         .iter()
         .map(|time| time & 0xFFFF_FFFF)
-        .all(|time| time == 0 || time >= u64::from(vol.geo.inodes))
+        .all(|time| time == 0 || time >= u64::from(vol.geo.inodes()))
 }
 
 fn threads(vol: &Vol, opts: &CheckOptions) -> usize {
     if opts.threads != 0 {
         return opts.threads.min(64);
     }
-    let used: u64 = (0..vol.geo.groups).map(|group| u64::from(vol.scanned_inodes(group))).sum();
+    let used: u64 = (0..vol.geo.groups()).map(|group| u64::from(vol.scanned_inodes(group))).sum();
     if used < FEW_INODES {
         return 1;
     }

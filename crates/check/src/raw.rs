@@ -85,7 +85,7 @@ impl<'a> Raw<'a> {
 
     /// Block of the attributes. e2fsck and Linux use the high half whatever the features are.
     pub(crate) fn file_acl(&self, geo: &Geometry) -> u64 {
-        let wide = geo.incompat.contains(Incompat::BIT64);
+        let wide = geo.incompat().contains(Incompat::BIT64);
         join(le32(self.b, 0x68), if wide { u32::from(self.file_acl_hi()) } else { 0 })
     }
 

@@ -69,7 +69,7 @@ fn desc_checksum(b: &[u8], geo: &Geometry, nr: u32) -> u16 {
         crc32c(sum, tail) as u16
     } else {
         let sum = crc16(crc16(crc16(!0, &geo.uuid), &number), head);
-        if geo.incompat.contains(Incompat::BIT64) { crc16(sum, tail) } else { sum }
+        if geo.incompat().contains(Incompat::BIT64) { crc16(sum, tail) } else { sum }
     }
 }
 
@@ -100,8 +100,8 @@ impl Vol {
         let size = usize::from(geo.desc_size);
         let mut block = vec![0; geo.block_len()];
         let mut have = None;
-        let mut groups = Vec::with_capacity(geo.groups as usize);
-        for nr in 0..geo.groups {
+        let mut groups = Vec::with_capacity(geo.groups() as usize);
+        for nr in 0..geo.groups() {
             let (at, offset) = geo.desc_block(GroupNr(nr));
             if have != Some(at) {
                 self.read(at.0, &mut block)?;
@@ -126,7 +126,7 @@ impl Vol {
 
     /// The bytes of an inode; `None` if there is no such inode or its table cannot be found.
     pub(crate) fn inode(&self, ino: u32) -> Result<Option<Vec<u8>>> {
-        if ino == 0 || ino > self.geo.inodes {
+        if ino == 0 || ino > self.geo.inodes() {
             return Ok(None);
         }
         let (group, index) =
@@ -142,7 +142,7 @@ impl Vol {
     }
 
     pub(crate) fn is_block(&self, nr: u64) -> bool {
-        (self.geo.first_data_block..self.geo.blocks).contains(&nr)
+        (self.geo.first_data_block..self.geo.blocks()).contains(&nr)
     }
 
     pub(crate) fn has_csum(&self) -> bool {
@@ -150,11 +150,11 @@ impl Vol {
     }
 
     pub(crate) fn compat(&self, feature: Compat) -> bool {
-        self.geo.compat.contains(feature)
+        self.geo.compat().contains(feature)
     }
 
     pub(crate) fn incompat(&self, feature: Incompat) -> bool {
-        self.geo.incompat.contains(feature)
+        self.geo.incompat().contains(feature)
     }
 
     pub(crate) fn ro_compat(&self, feature: RoCompat) -> bool {
@@ -205,7 +205,7 @@ impl Vol {
 
     /// Number of clusters.
     pub(crate) fn clusters(&self) -> u64 {
-        (self.geo.blocks - self.geo.first_data_block).div_ceil(u64::from(self.geo.cluster_ratio))
+        (self.geo.blocks() - self.geo.first_data_block).div_ceil(u64::from(self.geo.cluster_ratio))
     }
 
     /// Blocks of superblock copy, descriptors and reserved descriptors at the start of a group.

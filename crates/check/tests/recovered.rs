@@ -7,6 +7,9 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions, OpenOptions};
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, Severity, check};
+use extol_jbd2::format::JournalSuperblock;
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Incompat, Superblock};
 use extol_testkit::{Image, Need, Scratch, require, run_ok, tool};
 
 fn volume(features: &str) -> Arc<MemDevice> {
@@ -61,6 +64,71 @@ fn a_crash_leaves_a_sound_volume_with_orphans() {
         let raw = report_on(image.snapshot(), Recovery::Ignore).expect("a report");
         assert!(raw.replayed.is_none());
         assert_eq!(raw.counts.orphans, 0);
+    }
+}
+
+/// Linux, e2fsck and Extol do not follow the list of orphans of a volume that is marked as damaged,
+/// or whose journal was aborted: what it names is damage.
+#[test]
+fn orphans_of_a_damaged_volume_are_damage() {
+    let superblock = |image: &MemDevice| {
+        let mut bytes = [0; 1024];
+        image.read_at(&mut bytes, 1024).expect("read");
+        let mut sb = Superblock::decode(&bytes).expect("superblock");
+        sb.state |= State::ERROR;
+        image.write_at(&sb.encode(), 1024).expect("write");
+    };
+    let journal = |image: &MemDevice| {
+        let bytes = image.to_bytes();
+        let is_superblock =
+            |at: &usize| bytes[*at..].starts_with(&[0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4]);
+        let at = (0..bytes.len()).step_by(1024).find(is_superblock).expect("a log");
+        let mut jsb = JournalSuperblock::decode(&bytes[at..at + 1024]).expect("its superblock");
+        jsb.errno = -5;
+        image.write_at(&jsb.encode(), at as u64).expect("write");
+    };
+    for (features, damage) in [
+        ("metadata_csum", &superblock as &dyn Fn(&MemDevice)),
+        ("^metadata_csum", &journal),
+        ("orphan_file", &superblock),
+        ("orphan_file", &journal),
+    ] {
+        let image = crashed(features);
+        damage(&image);
+        let report = report_on(image.snapshot(), Recovery::InMemory).expect("a report");
+        assert!(report.has(Kind::InodeDeletion), "{features}: {report}");
+        assert!(report.findings.iter().any(|f| f.kind == Kind::State), "{features}: {report}");
+        assert_eq!(report.counts.orphans, 0, "{features}: {report}");
+    }
+}
+
+/// Without checksums, the bytes behind the magic number of the orphan file are zero: no mount
+/// clears them. And an orphan file that the superblock does not call in use is not read by one.
+#[test]
+fn an_orphan_file_that_the_next_mount_does_not_mend() {
+    for (at, word) in [(1020, 0x80_u8), (0, 20)] {
+        let image = Arc::new(crashed("^metadata_csum,orphan_file"));
+        let fs =
+            Ext4::open(Arc::clone(&image) as SharedDevice, &MountOptions::default()).expect("open");
+        fs.unmount().expect("unmount");
+        let report = report_on(image.snapshot(), Recovery::InMemory).expect("a report");
+        assert!(report.is_clean(), "{report}");
+        let bytes = image.to_bytes();
+        let block = (0..bytes.len())
+            .step_by(1024)
+            .find(|block| bytes[block + 1016..].starts_with(&0x0B10_CA04_u32.to_le_bytes()));
+        let block = block.expect("the orphan file");
+        image.write_at(&[word], (block + at) as u64).expect("write");
+        // Also behind a log that is to be replayed.
+        for dirty in [false, true] {
+            let mut bytes = [0; 1024];
+            image.read_at(&mut bytes, 1024).expect("read");
+            let mut sb = Superblock::decode(&bytes).expect("superblock");
+            sb.feature_incompat.set(Incompat::NEEDS_RECOVERY, dirty);
+            image.write_at(&sb.encode(), 1024).expect("write");
+            let report = report_on(image.snapshot(), Recovery::InMemory).expect("a report");
+            assert!(report.has(Kind::OrphanFile), "byte {at}, dirty {dirty}: {report}");
+        }
     }
 }
 
@@ -251,7 +319,7 @@ fn a_dirty_volume_needs_its_external_journal() {
     let image = crashed("metadata_csum");
     let mut bytes = [0; 1024];
     image.read_at(&mut bytes, 1024).expect("read");
-    let mut sb = extol_ondisk::Superblock::decode(&bytes).expect("superblock");
+    let mut sb = Superblock::decode(&bytes).expect("superblock");
     (sb.journal_inum, sb.journal_uuid) = (0, [7; 16]);
     image.write_at(&sb.encode(), 1024).expect("write");
     assert!(matches!(

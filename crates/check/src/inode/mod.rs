@@ -113,7 +113,7 @@ impl InodeCheck<'_> {
         if !csum_ok {
             to.err(ino, Kind::InodeChecksum, "the inode's checksum is wrong");
         }
-        if raw.dtime() != 0 && self.low_dtime && raw.dtime() < self.vol.geo.inodes && !orphan {
+        if raw.dtime() != 0 && self.low_dtime && raw.dtime() < self.vol.geo.inodes() && !orphan {
             let what =
                 format!("the deletion time {} is a leftover of the orphan list", raw.dtime());
             to.err(ino, Kind::InodeDeletion, what);

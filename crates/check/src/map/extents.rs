@@ -98,7 +98,7 @@ impl Walk<'_> {
             Some((Kind::ExtentOrder, what))
         } else if leaf && e.len == 0 {
             Some((Kind::ExtentRange, format!("the extent for file block {} has no length", e.lblk)))
-        } else if leaf && e.pblk + u64::from(e.len) > self.vol.geo.blocks {
+        } else if leaf && e.pblk + u64::from(e.len) > self.vol.geo.blocks() {
             let what = format!("the extent for file block {} ends beyond the volume", e.lblk);
             Some((Kind::ExtentRange, what))
         } else if leaf
@@ -118,7 +118,7 @@ impl Walk<'_> {
     fn node(&mut self, bytes: &[u8], at: Option<u64>, mut bounds: Bounds) -> Result<()> {
         let leaf = bounds.level == bounds.depth;
         for i in 0..usize::from(le16(bytes, 2)) {
-            if self.claims.is_none() && self.seen > self.vol.geo.blocks {
+            if self.claims.is_none() && self.seen > self.vol.geo.blocks() {
                 return Ok(());
             }
             let e = Self::entry(bytes, i, bounds);

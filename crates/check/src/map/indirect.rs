@@ -90,7 +90,7 @@ impl Walk<'_> {
     fn indirect(&mut self, pblk: u32, level: u8, base: u64) -> Result<()> {
         let pblk = u64::from(pblk);
         let unclaimed = self.claims.is_none() || self.is_resize();
-        if pblk == 0 || unclaimed && self.seen > self.vol.geo.blocks {
+        if pblk == 0 || unclaimed && self.seen > self.vol.geo.blocks() {
             return Ok(());
         }
         if !self.vol.is_block(pblk) {

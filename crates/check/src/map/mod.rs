@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
             Some(claims) => {
                 claims.claim(pblk, len, self.raw.ino, what, self.out) || claims.may_descend_again()
             }
-            None => self.seen <= self.vol.geo.blocks,
+            None => self.seen <= self.vol.geo.blocks(),
         }
     }
 

@@ -75,8 +75,9 @@ impl ImageEditor {
             places: Vec::new(),
             undo: Vec::new(),
         };
-        editor.places =
-            (0..editor.geo.groups).map(|g| [0, 4, 8].map(|field| editor.place(g, field))).collect();
+        editor.places = (0..editor.geo.groups())
+            .map(|g| [0, 4, 8].map(|field| editor.place(g, field)))
+            .collect();
         editor.find_parts();
         editor
     }
@@ -127,7 +128,7 @@ impl ImageEditor {
     fn find_parts(&mut self) {
         let mut parts = vec![Part::Super];
         let mut free = Vec::new();
-        for group in 0..self.geo.groups {
+        for group in 0..self.geo.groups() {
             parts.extend([Part::Desc(group), Part::BlockBitmap(group), Part::InodeBitmap(group)]);
             let flags = le16(&self.bytes, self.desc_at(group) + 0x12);
             if self.geo.has_gdt_csum() && flags & 1 != 0 {
@@ -385,7 +386,11 @@ impl ImageEditor {
         } else {
             use extol_ondisk::checksum::crc16;
             let head = crc16(crc16(crc16(!0, &self.geo.uuid), &number), &b[..0x1E]);
-            if self.geo.incompat.contains(Incompat::BIT64) { crc16(head, &b[0x20..]) } else { head }
+            if self.geo.incompat().contains(Incompat::BIT64) {
+                crc16(head, &b[0x20..])
+            } else {
+                head
+            }
         };
         self.put16(at + 0x1E, sum);
     }

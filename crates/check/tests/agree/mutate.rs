@@ -263,8 +263,8 @@ fn value(v: &ImageEditor, rng: &mut SmallRng, old: u32, width: usize) -> u32 {
         3 => !0,
         4..=6 => old ^ 1 << rng.random_range(0..width as u32 * 8),
         7 => rng.random(),
-        8 => rng.random_range(0..v.geo.blocks as u32),
-        9 => rng.random_range(0..v.geo.inodes / 8),
+        8 => rng.random_range(0..v.geo.blocks() as u32),
+        9 => rng.random_range(0..v.geo.inodes() / 8),
         10 => old.wrapping_mul(2),
         _ => rng.random_range(0..20),
     };
