@@ -27,6 +27,8 @@ impl Failure {
     pub const INTERNAL: u8 = 4;
     /// Ended by SIGINT, the signal of Ctrl-C: what a shell reports of a program that it ends.
     pub const INTERRUPTED: u8 = 130;
+    /// Standard output is a pipe whose reader has ended: what a shell reports of SIGPIPE.
+    pub const CLOSED_PIPE: u8 = 141;
     /// The volume cannot be used, or the operation failed.
     pub const FAILED: u8 = 32;
     /// As fsck(8): the volume is damaged.
@@ -150,13 +152,20 @@ pub fn print_json(text: impl AsRef<str>) -> Result<()> {
 }
 
 /// Writes bytes to stdout as they are: contents of files, and what was made for a terminal. A
-/// closed pipe (`extol ls … | head`) ends the program without a message.
+/// closed pipe (`extol ls … | head`) ends the program without a message, see [`output_failed`].
 pub fn write(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::BrokenPipe => Failure::silent(0),
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| output_failed(&error))
+}
+
+/// Standard output takes nothing more. A pipe whose reader has ended is told by the exit code
+/// alone, which is the one that a shell shows for SIGPIPE.
+#[must_use]
+pub fn output_failed(error: &std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::silent(Failure::CLOSED_PIPE),
         _ => Failure::about("standard output", error),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ use std::sync::OnceLock;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-pub use failure::{Failure, Result, named, print, print_json, warn, without_os_error, write};
+pub use failure::{
+    Failure, Result, named, output_failed, print, print_json, warn, without_os_error, write,
+};
 pub use json::{FORMAT_VERSION, json_line, json_text};
 
 /// Exit codes, the same for every command.
@@ -33,6 +35,7 @@ macro_rules! exit_status {
          129  ended by SIGHUP\n  \
          130  interrupted (Ctrl-C, SIGINT)\n  \
          131  ended by SIGQUIT\n  \
+         141  standard output is a pipe whose reader has ended (SIGPIPE)\n  \
          143  ended by SIGTERM"
     };
 }

@@ -11,9 +11,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
+use extol_block::open::{OpenName, Opened};
 use extol_block::{OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
@@ -21,7 +21,8 @@ use extol_proc::Shown as _;
 
 use crate::args::CheckArgs;
 use crate::interrupt;
-use crate::volume::{self, VolumeOptions};
+use crate::options;
+use crate::volume::{self, Source, VolumeOptions};
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
 /// files.
@@ -42,14 +43,15 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let failed = |failure| Failure { code: Failure::FSCK_FAILED, ..failure };
     let usage = |failure| Failure { code: Failure::FSCK_USAGE, ..failure };
     args.refused.check(&args.source).map_err(usage)?;
+    let source = source(args).map_err(usage)?;
     let lines = args.progress.filter(|fd| *fd != 0).map(ProgressLines::open);
     let mut lines = lines.transpose().map_err(usage)?;
     let begin = Instant::now();
     interrupt::exit_on_signals(|| {}).map_err(failed)?;
     if args.preen {
-        replay(args).map_err(failed)?;
+        replay(args, source).map_err(failed)?;
     }
-    let report = check(args, lines.as_mut()).map_err(failed)?;
+    let report = check(args, source, lines.as_mut()).map_err(failed)?;
     if args.json {
         print_json(json_text(&report)?)?;
     } else if args.verbose {
@@ -63,11 +65,16 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
 }
 
+/// What is checked. Of the options for opening a volume those count that say where it is.
+fn source(args: &CheckArgs) -> Result<Source<'_>> {
+    Ok(Source { path: &args.source, part: options::part_only(&args.options)? })
+}
+
 /// Replays the journal on the volume.
-fn replay(args: &CheckArgs) -> Result<()> {
+fn replay(args: &CheckArgs, source: Source<'_>) -> Result<()> {
     let mut options = VolumeOptions::default();
     options.journal.path = args.journal.clone();
-    let replayed = volume::replay(&args.source, &options, false)?;
+    let replayed = volume::replay(source, &options, false)?;
     if replayed.was_needed && !args.json {
         print(format!("{}: journal replayed\n", args.source.shown()))?;
     }
@@ -102,30 +109,35 @@ impl ProgressLines {
     }
 }
 
-fn check(args: &CheckArgs, mut lines: Option<&mut ProgressLines>) -> Result<Report> {
+fn check(
+    args: &CheckArgs,
+    source: Source<'_>,
+    mut lines: Option<&mut ProgressLines>,
+) -> Result<Report> {
     if !args.mounted
-        && let Some(mut failure) = volume::written_by_others(&args.source)
+        && let Some(mut failure) = volume::written_by_others(source)
     {
         failure.line += OR_MOUNTED;
         return Err(failure);
     }
-    let device = open(&args.source, args.mounted)?;
+    let named = volume::name(source)?;
+    let opened = open(&named, args.mounted)?;
     let opts = CheckOptions {
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
-        journal: args.journal.as_deref().map(|path| open(path, args.mounted)).transpose()?,
+        journal: args.journal.as_deref().map(|path| journal(path, args.mounted)).transpose()?,
         max_findings: usize::try_from(args.limit).unwrap_or(usize::MAX),
         fast_commits: Some(Recoverer(volume::recovered)),
         ..CheckOptions::default()
     };
     let bar = progress::steps(STEPS, "checking".to_owned());
-    let report = extol_check::check(device, &opts, &mut |at| {
+    let report = extol_check::check(opened.device.clone(), &opts, &mut |at| {
         bar.set_position(position(at));
         if let Some(lines) = &mut lines {
             lines.show(at, &args.source);
         }
     });
     bar.finish_and_clear();
-    report.map_err(|error| Failure::about(args.source.shown(), error))
+    report.map_err(|error| volume::refused(&named, &opened, &VolumeOptions::default(), error))
 }
 
 fn position(at: Progress) -> u64 {
@@ -135,17 +147,18 @@ fn position(at: Progress) -> u64 {
     start + (end - start) * at.done.min(at.total) / at.total.max(1)
 }
 
-fn open(path: &Path, force: bool) -> Result<SharedDevice> {
-    match volume::open_told(path, &OpenOptions::read_only().exclusive(!force)) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err(error) => {
-            let mut failure = volume::about(path, &error);
-            if !force && error.source.kind() == ErrorKind::ResourceBusy {
-                failure.line += OR_MOUNTED;
-            }
-            Err(failure)
+fn open(name: &OpenName, force: bool) -> Result<Opened> {
+    volume::open_told(name, &OpenOptions::read_only().exclusive(!force)).map_err(|error| {
+        let mut failure = volume::about(&name.typed, &error);
+        if !force && error.kind() == ErrorKind::ResourceBusy {
+            failure.line += OR_MOUNTED;
         }
-    }
+        failure
+    })
+}
+
+fn journal(path: &Path, force: bool) -> Result<SharedDevice> {
+    Ok(open(&volume::name(path.into())?, force)?.device)
 }
 
 fn details(report: &Report) -> String {

@@ -171,4 +171,9 @@ impl<D: BlockDevice> BlockDevice for Interruptible<D> {
         self.go(offset)?;
         self.inner.zero_range(offset, len)
     }
+
+    fn set_size(&self, bytes: u64) -> DeviceResult<()> {
+        self.go(0)?;
+        self.inner.set_size(bytes)
+    }
 }

@@ -71,6 +71,69 @@ fn outputs_are_what_the_schemas_say() {
     }
 }
 
+/// What mkfs says of an empty volume, a filled one and a journal.
+#[test]
+fn what_mkfs_says_is_what_the_schema_says() {
+    use extol::image::build::{BuildOptions, build};
+    use extol::image::source::{DirOptions, DirSource};
+    let schema = include_str!("../../../docs/guide/schemas/mkfs.json");
+    let target = std::path::Path::new("a.img");
+    for features in ["journal_dev", "has_journal"] {
+        let options =
+            extol::mkfs::MkfsOptions { features: vec![features.into()], ..Default::default() };
+        let device = MemDevice::new(32 << 20);
+        let summary = extol::mkfs::mkfs(&device, &options, &mut |_| {}).expect("mkfs");
+        fits(schema, &crate::mkfs::Made::new(target, &summary, None));
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut source = DirSource::open(dir.path(), DirOptions::default()).expect("source");
+    let device = MemDevice::new(32 << 20);
+    let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+    let built = build(&device, &mut source, &BuildOptions::default(), go_on).expect("built");
+    fits(schema, &crate::mkfs::Made::new(target, &built.volume, Some(&built)));
+}
+
+/// What became of files, each in its way.
+#[test]
+fn moved_files_are_what_the_schema_says() {
+    let schema = include_str!("../../../docs/guide/schemas/defrag.json");
+    for dry in [false, true] {
+        fits(schema, &crate::defrag::example(dry));
+    }
+}
+
+/// What came out of a volume, one by one or as an archive.
+#[test]
+fn copies_and_archives_are_what_the_schemas_say() {
+    fits(include_str!("../../../docs/guide/schemas/cp.json"), &crate::files::CpDone::default());
+    let summary = extol::image::tar::TarSummary::default();
+    let written = crate::files::TarWritten::new(&summary);
+    fits(include_str!("../../../docs/guide/schemas/tar.json"), &written);
+}
+
+/// What was tuned.
+#[test]
+fn tuned_volumes_are_what_the_schema_says() {
+    fits(include_str!("../../../docs/guide/schemas/tune.json"), &crate::tune::example());
+}
+
+/// What was made smaller, and how small it can be.
+#[test]
+fn sizes_are_what_the_schemas_say() {
+    use crate::resize_report::{Report, Smallest};
+    use extol::resize::Target;
+    let (name, device) = (std::path::Path::new("a\u{1b}.img"), volume("fast_commit"));
+    let options = MountOptions::default().without_threads();
+    let found = Ext4::minimum(&device, &options, &mut |_| true).expect("a minimum");
+    let schema = include_str!("../../../docs/guide/schemas/resize-minimum.json");
+    fits(schema, &Smallest::new(name, &found));
+    let fs = Ext4::open(device, &options).expect("open");
+    let resized = fs.resize(Target::Minimum, &mut |_| true).expect("smaller");
+    assert_eq!(resized.blocks, found.minimum);
+    assert!(resized.blocks < resized.before);
+    fits(include_str!("../../../docs/guide/schemas/resize.json"), &Report::of(name, resized));
+}
+
 /// A list of files, with each kind of object.
 #[test]
 fn lists_are_what_the_schema_says() {
@@ -93,6 +156,17 @@ fn lists_are_what_the_schema_says() {
     assert_eq!(value["entries"][1]["path"], "/link\\xff");
     let schema = include_str!("../../../docs/guide/schemas/ls.json");
     check(&serde_json::from_str(schema).expect("a schema"), &value, "ls");
+}
+
+/// Attributes that are text, and others.
+#[test]
+fn attributes_are_what_the_schema_says() {
+    let pairs = [(b"user.a".to_vec(), b"text".to_vec()), (b"user.\xff".to_vec(), vec![0xff, 0])];
+    let object = crate::files::xattr_object(b"/file\xff", &pairs);
+    assert_eq!(object["attributes"][1].get("text"), None);
+    let value = serde_json::json!({"format_version": FORMAT_VERSION, "files": [object]});
+    let schema = include_str!("../../../docs/guide/schemas/getxattr.json");
+    check(&serde_json::from_str(schema).expect("a schema"), &value, "getxattr");
 }
 
 /// The kinds of findings in the schema are those that there are.

@@ -12,10 +12,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use extol_block::open::Window;
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
-
-use crate::options::LoopPart;
 
 /// A loop device that lives as long as it is open.
 #[derive(Debug)]
@@ -27,10 +26,10 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Attaches an image, or a part of it. `None` if all of a block device is wanted, which needs
     /// no other.
-    pub fn attach(image: &Path, part: LoopPart, read_only: bool) -> Result<Option<Self>> {
+    pub fn attach(image: &Path, part: Window, read_only: bool) -> Result<Option<Self>> {
         let fail = |error| Failure::system_call(image.shown(), error);
         let is_file = std::fs::metadata(image).map_err(fail)?.is_file();
-        if !is_file && part == LoopPart::default() {
+        if !is_file && part.is_all() {
             return Ok(None);
         }
         let mut losetup = losetup();

@@ -20,11 +20,13 @@
 //!     ├── top/            the same as a dashboard    metrics/   and over HTTP
 //!     ├── inspect/        info, log, replay    calendar.rs  dates, also for ls
 //!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
-//!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
-//!     ├── as_typed.rs     paths in messages as they were typed
+//!     ├── resize.rs       resize    tune.rs  tune2fs's options
+//!     ├── defrag.rs       defrag, on a mount and on a volume that is not mounted
+//!     ├── files/          ls, cat, cp, put, rm, mv, chmod … on a volume that is not mounted
+//!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual/         manual pages, completions of shells
-//!     └── volume.rs       the only file that opens volumes
+//!     └── volume.rs       the only module that opens volumes
 //! ```
 //!
 //! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them: see
@@ -35,7 +37,9 @@ mod as_typed;
 mod calendar;
 mod check;
 mod daemon;
+mod defrag;
 mod exit_report;
+mod expanded;
 mod files;
 mod inspect;
 mod interrupt;
@@ -54,12 +58,17 @@ mod mount_table;
 mod mounted;
 mod options;
 mod remount;
+mod resize;
+mod resize_mounted;
+mod resize_report;
 mod sandbox;
 mod signals;
 mod staged;
 mod start_cleanup;
 mod stat;
+mod text_file;
 mod top;
+mod tune;
 mod umount;
 mod volume;
 
@@ -112,10 +121,24 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Ls(args) => files::ls(&args),
         Command::Cat(args) => files::cat(&args),
         Command::Cp(args) => files::cp(&args),
-        Command::Put(args) => files::put(&args),
-        Command::Rm(args) => files::rm(&args),
-        Command::Mkdir(args) => files::mkdir(&args),
+        Command::Tar(args) => files::tar(&args),
+        Command::Put(args) => files::change(&args),
+        Command::Rm(args) => files::change(&args),
+        Command::Mkdir(args) => files::change(&args),
+        Command::Mv(args) => files::change(&args),
+        Command::Ln(args) => files::change(&args),
+        Command::Chmod(args) => files::change(&args),
+        Command::Chown(args) => files::change(&args),
+        Command::Touch(args) => files::change(&args),
+        Command::Truncate(args) => files::change(&args),
+        Command::Mknod(args) => files::change(&args),
+        Command::Setxattr(args) => files::change(&args),
+        Command::Getxattr(args) => files::getxattr(&args),
+        Command::Edit(args) => files::edit(&args),
+        Command::Defrag(args) => defrag::run(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
+        Command::Resize(args) => resize::run(&args),
+        Command::Tune(args) => tune::run(&args),
     }
 }

@@ -93,6 +93,21 @@ pub fn thaw(args: &ThawArgs) -> Result<()> {
     .map_err(|failure| mounted.stopped().unwrap_or(failure))
 }
 
+/// Changes properties of a mounted volume; gives what the daemon says of each.
+pub fn tune(dir: &Path, text: &str) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    request("tune", dir, |mounted, _| {
+        let mut answer = Ok(Vec::new());
+        let asked = control::tune(&mounted.root, text).map(|done| answer = done);
+        explain(asked, dir, |error| {
+            (error == Errno::NODATA).then_some("its daemon is of an older version of extol")
+        })?;
+        lines = answer.map_err(|refused| Failure::about(dir.shown(), refused))?;
+        Ok(())
+    })?;
+    Ok(lines)
+}
+
 /// Makes a request to the mount that holds `dir`, which must be one of extol's. On a volume that an
 /// error has stopped, before or meanwhile, no such request succeeds, and the failure is that error.
 fn request(
@@ -151,11 +166,11 @@ fn write_back(mounted: &MountedVolume, dir: &Path, root: &File) -> Result<Writeb
 }
 
 /// The daemon's answer in words.
-fn explain(
-    answer: std::io::Result<()>,
+pub fn explain<T>(
+    answer: std::io::Result<T>,
     dir: &Path,
     meaning: impl Fn(Errno) -> Option<&'static str>,
-) -> Result<()> {
+) -> Result<T> {
     answer.map_err(|error| {
         let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         if number == Errno::PERM {

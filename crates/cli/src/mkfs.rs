@@ -1,42 +1,51 @@
 //! `extol mkfs`: mke2fs's options, turned into the library's options.
 
+mod fill;
+
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use extol_cli_common::{Failure, Result, print, progress, warn};
+use extol::image::build::Built;
+use extol_cli_common::progress::{self, ProgressBar};
+use extol_cli_common::{Failure, Result, json_text, print, warn};
 use extol_proc::Shown as _;
-use extol_vfs::plain;
+use extol_vfs::{bytes_text, plain};
+use serde::Serialize;
 
 use crate::args::{BlockSize, MkfsArgs};
-use crate::files;
-use crate::staged::Staged;
-use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Stage, Summary};
-
-/// Largest blocks, and features, of volumes that Extol itself can write to.
-const MOST_BLOCK_SIZE: u32 = 4096;
-const READ_ONLY_FEATURES: [&str; 1] = ["ea_inode"];
+use crate::options::part_only;
+use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Source, Summary};
 
 /// Makes a volume.
 pub fn run(args: &MkfsArgs) -> Result<()> {
     args.refused.check()?;
-    let options = options(args)?;
-    if let Some(dir) = &args.contents {
-        can_be_filled(args, &options, dir)?;
-    }
-    let summary = match args.contents.as_deref().filter(|_| !args.dry_run) {
-        None => make(&args.target, args, options)?,
-        Some(dir) => make_filled(args, options, dir)?,
+    let mut options = options(args)?;
+    let epoch = source_date_epoch()?;
+    options.now = epoch;
+    let (summary, built) = match &args.contents[..] {
+        [] => (make(args, options)?, None),
+        [first, second, ..] => {
+            return Err(Failure::usage(format_args!(
+                "-d {} and -d {}: files can come from one source only",
+                first.shown(),
+                second.shown()
+            )));
+        }
+        [source] => {
+            let built = fill::run(args, options, source, epoch)?;
+            (built.volume.clone(), Some(built))
+        }
     };
-    let mut text = String::new();
-    if !args.quiet {
-        text = format!("{}\n", summary.to_string().trim_end());
-        if args.verbose {
-            text += &summary.details();
-        }
-        for note in &summary.notes.notes {
-            text += &format!("note: {note}\n");
-        }
+    let notes = built.as_ref().map_or(&[][..], |built| &built.notes);
+    for note in notes {
+        warn(format_args!("note: {note}"));
     }
+    let text = match (args.json, args.quiet) {
+        (true, _) => json_text(&Made::new(&args.target, &summary, built.as_ref()))?,
+        (_, true) => String::new(),
+        _ => said(&summary, args.verbose),
+    };
     print(text)?;
     for warning in &summary.notes.warnings {
         warn(format_args!("warning: {warning}"));
@@ -44,90 +53,141 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be filled, before anything is written.
-fn can_be_filled(args: &MkfsArgs, options: &MkfsOptions, dir: &Path) -> Result<()> {
-    std::fs::read_dir(dir).map_err(|error| Failure::system_call(dir.shown(), error))?;
-    let plan = MkfsOptions { dry_run: true, ..options.clone() };
-    let plan = volume::mkfs(&args.target, plan, false, |_| Ok(()), &mut |_| {})?;
-    let feature = READ_ONLY_FEATURES.iter().find(|feature| plan.features.contains(feature));
-    let why = match feature {
-        Some(feature) => format!("the feature {feature}"),
-        None if plan.is_journal => "a journal device".to_owned(),
-        None if plan.block_size > MOST_BLOCK_SIZE => format!("{} byte blocks", plan.block_size),
-        None => return Ok(()),
-    };
-    Err(Failure::usage(format_args!(
-        "-d is not supported with {why}: leave it out, and copy the files on a mount by Linux"
-    )))
-}
-
-/// Makes a volume and puts a directory into it. A file that is overwritten stays as it is until the
-/// new volume is whole.
-fn make_filled(args: &MkfsArgs, options: MkfsOptions, dir: &Path) -> Result<Summary> {
-    let existed = args.target.exists();
-    let staged = match existed {
-        true => Staged::begin(&args.target, &options, confirm)?,
-        false => None,
-    };
-    let target = staged.as_ref().map_or(args.target.as_path(), Staged::path);
-    let fill = files::Fill {
-        journal: options.journal.device_path.clone(),
-        xattrs: !options.extended.no_copy_xattrs,
-        replaces: staged.is_some().then(|| args.target.clone()),
-    };
-    let as_typed = |failure| match &staged {
-        Some(staged) => staged.as_typed(failure),
-        None => failure,
-    };
-    let summary = make(target, args, options).map_err(as_typed)?;
-    // What is there, after a failure.
-    let state = |mut failure: Failure, state: &str| {
-        if !failure.line.is_empty() {
-            failure.line += &format!("; {} {state}", args.target.shown());
-        }
-        failure
-    };
-    match (files::fill(target, dir, &fill), &staged) {
-        (Err(failure), Some(staged)) => {
-            return Err(state(staged.as_typed(failure), "stays as it was"));
-        }
-        (Err(failure), None) if existed => {
-            warn(format_args!(
-                "{}: holds only a part of {}, and what it held before is lost",
-                args.target.shown(),
-                dir.shown()
-            ));
-            return Err(failure);
-        }
-        (Err(failure), None) => {
-            volume::remove_made(&args.target);
-            return Err(state(failure, "was not made"));
-        }
-        (Ok(()), _) => {}
+fn said(summary: &Summary, verbose: bool) -> String {
+    let mut text = format!("{}\n", summary.to_string().trim_end());
+    if verbose {
+        text += &summary.details();
     }
-    staged.map_or(Ok(()), Staged::finish)?;
-    Ok(summary)
+    for note in &summary.notes.notes {
+        text += &format!("note: {note}\n");
+    }
+    text
 }
 
-fn make(target: &Path, args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
-    let mut bar = None;
-    let mut shown: Option<Stage> = None;
-    let summary = volume::mkfs(target, options, args.direct, confirm, &mut |progress| {
-        if args.quiet {
+/// What was made, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Made {
+    target: String,
+    uuid: String,
+    label: String,
+    features: Vec<&'static str>,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    reserved_blocks: u64,
+    inodes: u32,
+    inode_size: u16,
+    groups: u32,
+    journal_blocks: u32,
+    journal_device: bool,
+    /// What it was filled with.
+    contents: Option<Contents>,
+    notes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Contents {
+    files: u64,
+    bytes: u64,
+    data_bytes: u64,
+}
+
+impl Made {
+    pub(crate) fn new(target: &Path, summary: &Summary, built: Option<&Built>) -> Self {
+        let contents = |b: &Built| Contents { files: b.files, bytes: b.bytes, data_bytes: b.data };
+        let notes = built.map_or(&[][..], |built| &built.notes);
+        Self {
+            target: target.shown().to_string(),
+            uuid: summary.uuid_text(),
+            label: summary.label.clone(),
+            features: summary.features.clone(),
+            block_size: summary.block_size,
+            blocks: summary.blocks,
+            free_blocks: summary.free_blocks,
+            reserved_blocks: summary.reserved_blocks,
+            inodes: summary.inodes,
+            inode_size: summary.inode_size,
+            groups: summary.groups,
+            journal_blocks: summary.journal_blocks,
+            journal_device: summary.is_journal,
+            contents: built.map(contents),
+            notes: summary.notes.notes.iter().chain(notes).cloned().collect(),
+            warnings: summary.notes.warnings.clone(),
+        }
+    }
+}
+
+/// The time of the making, if the environment says it: for builds that can be repeated.
+fn source_date_epoch() -> Result<Option<u64>> {
+    const NAME: &str = "SOURCE_DATE_EPOCH";
+    let Some(text) = std::env::var_os(NAME) else { return Ok(None) };
+    let number = std::str::from_utf8(text.as_bytes()).ok().and_then(|text| text.parse().ok());
+    match number {
+        Some(seconds) => Ok(Some(seconds)),
+        None => Err(Failure::usage(format_args!(
+            "{NAME} is \"{}\": it must be a number of seconds since 1970",
+            plain(&bytes_text(text.as_bytes()))
+        ))),
+    }
+}
+
+/// A bar for each stage, unless nothing is to be said.
+pub(crate) struct Bars {
+    quiet: bool,
+    bar: Option<ProgressBar>,
+    stage: String,
+}
+
+impl Bars {
+    fn new(args: &MkfsArgs) -> Self {
+        Self { quiet: args.quiet || args.json, bar: None, stage: String::new() }
+    }
+
+    fn show(&mut self, stage: &dyn std::fmt::Display, done: u64, total: u64) {
+        if self.quiet {
             return;
         }
-        if shown != Some(progress.stage) {
-            shown = Some(progress.stage);
-            bar = Some(progress::steps(progress.total, progress.stage.to_string()));
+        let stage = stage.to_string();
+        if self.stage != stage {
+            self.stage.clone_from(&stage);
+            if let Some(bar) = self.bar.replace(progress::steps(total, stage)) {
+                bar.finish_and_clear();
+            }
         }
-        if let Some(bar) = &bar {
-            bar.set_position(progress.done);
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
         }
-    })?;
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
     }
-    Ok(summary)
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What the volume is made on: all of a file or device, a partition, or a part by its place.
+fn target(args: &MkfsArgs) -> Result<Source<'_>> {
+    let mut part = part_only(&args.options)?;
+    if let Some(offset) = args.extended.iter().flat_map(|list| list.split(',')).find_map(offset) {
+        part = part_only(&[offset])?;
+    }
+    Ok(Source { path: &args.target, part })
+}
+
+/// The word of an extended option that is about the target, as mke2fs has it.
+fn offset(word: &str) -> Option<&str> {
+    word.starts_with("offset=").then_some(word)
+}
+
+fn make(args: &MkfsArgs, options: MkfsOptions) -> Result<Summary> {
+    let mut bars = Bars::new(args);
+    volume::mkfs(target(args)?, options, args.direct, confirm, &mut |progress| {
+        bars.show(&progress.stage, progress.done, progress.total);
+    })
 }
 
 /// Asks on the terminal whether to overwrite something; without a terminal, refuses.
@@ -184,7 +244,10 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         options.on_error = OnError::parse(behaviour).map_err(bad)?;
     }
     for text in &args.extended {
-        options.set_extended(text).map_err(bad)?;
+        let words: Vec<&str> = text.split(',').filter(|word| offset(word).is_none()).collect();
+        if text.is_empty() || !words.is_empty() {
+            options.set_extended(&words.join(",")).map_err(bad)?;
+        }
     }
     if args.refused.no_discard {
         options.extended.discard = Some(false);
@@ -279,7 +342,6 @@ mod tests {
             ("-S", "mke2fs -S"),
             ("-z undo", "copy"),
             ("-o hurd", "Linux"),
-            ("-E offset=1M", "losetup"),
             ("-E encoding=utf8", "casefold"),
         ] {
             let failure = parsed(&format!("extol mkfs {option} img")).unwrap_err();

@@ -46,7 +46,7 @@ pub struct How {
 }
 
 /// What belongs to a mount for its whole life. (Beside what depends on the mount: [`is_fixed`].)
-const FIXED: [&str; 19] = [
+const FIXED: [&str; 21] = [
     "untrusted",
     "max_threads",
     "writeback_cache",
@@ -63,6 +63,8 @@ const FIXED: [&str; 19] = [
     "kernel",
     "offset",
     "sizelimit",
+    "expand",
+    "backing",
     "metrics",
     "cache_size",
     "journal_path",

@@ -7,17 +7,19 @@
 //! ```
 //!
 //! Without a neighbour, in place: a block device has none, a file with several names would lose the
-//! others, and a directory may not be writable. A process that is killed leaves the neighbour.
+//! others, a disk image (qcow2) would become a raw one, and a directory may not be writable. A
+//! process that is killed leaves the neighbour.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use extol_block::FileDevice;
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
 
-use crate::volume::{self, MkfsOptions};
+use crate::volume::{self, MkfsOptions, Source};
 
 /// A file in the making.
 #[derive(Debug)]
@@ -27,19 +29,24 @@ pub struct Staged {
     target: PathBuf,
     typed: PathBuf,
     /// Keeps others away from the image.
-    _claim: FileDevice,
+    _claim: Arc<FileDevice>,
 }
 
 impl Staged {
-    /// Begins a file with the owner and mode of `target`. `None`: there can be none.
+    /// Begins a file with the owner and mode of `target`. `None`: there can be none, for a device,
+    /// a partition, a disk image, or a file with several names.
     ///
     /// # Errors
     /// If the image is in use, or `confirm` refuses to overwrite it.
     pub fn begin(
-        target: &Path,
+        target: Source<'_>,
         options: &MkfsOptions,
         confirm: impl FnOnce(&str) -> Result<()>,
     ) -> Result<Option<Self>> {
+        if !volume::is_own_file(target) {
+            return Ok(None);
+        }
+        let target = target.path;
         let fail = |error| Failure::system_call(target.shown(), error);
         let metadata = fs::metadata(target).map_err(fail)?;
         if !metadata.is_file() || metadata.nlink() > 1 {

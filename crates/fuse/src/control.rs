@@ -7,9 +7,16 @@
 //! | name | request | answer |
 //! | --- | --- | --- |
 //! | `extol.remount:LIST` | change mount options | `+`, then warnings, one per line; or `-` and why not |
+//! | `extol.tune:TEXT` | change properties of the volume | `+`, then what changed, one per line; or `-` and why not |
 //! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
+//! | `extol.fragments:INODE` | how a file lies on the volume | `+`, then the numbers of [`Defragmented`]; or the errno |
+//! | `extol.defrag:INODE` | moves a file into fewer pieces | the same |
+//! | `extol.grow:BYTES` | makes the volume larger; without a number as large as its device | `+` and the numbers of [`Resized`]; or `-` and why not |
+//!
+//! A growth takes long on a large volume: each request does about a second of it, and the client
+//! repeats it until the volume is as large as wanted.
 //!
 //! The prefix of the name decides how the client's rights are checked (`CheckedBy`):
 //!
@@ -25,8 +32,11 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use extol_vfs::{CheckpointFlags, RemountError, Shutdown, VolumeControl};
+use extol_vfs::{
+    CheckpointFlags, Defragmented, Outcome, RemountError, Resized, Shutdown, VolumeControl,
+};
 use rustix::io::Errno as Os;
 
 use crate::config::MountConfig;
@@ -35,10 +45,16 @@ use crate::rights::Owner;
 use crate::wire::Request;
 
 const REMOUNT: &str = "extol.remount:";
+const TUNE: &str = "extol.tune:";
 const CHECKPOINT: &str = "extol.checkpoint:";
 const FREEZE: &str = "extol.freeze";
 const THAW: &str = "extol.thaw";
 const SHUTDOWN: &str = "extol.shutdown:";
+const FRAGMENTS: &str = "extol.fragments:";
+const DEFRAG: &str = "extol.defrag:";
+const GROW: &str = "extol.grow:";
+/// A request to grow takes about so long.
+const GROW_TIME: Duration = Duration::from_secs(1);
 /// Longest name of an attribute.
 const NAME_MAX: usize = 255;
 /// Room for an answer.
@@ -60,8 +76,9 @@ pub(crate) fn request(name: &[u8]) -> Option<(CheckedBy, &str)> {
         Some(command) => (CheckedBy::Kernel, command),
         None => (CheckedBy::Daemon, name.strip_prefix("user.")?),
     };
-    let known = [REMOUNT, CHECKPOINT, SHUTDOWN].iter().any(|start| command.starts_with(start))
-        || [FREEZE, THAW].contains(&command);
+    let starts = [REMOUNT, TUNE, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
+    let known =
+        starts.iter().any(|start| command.starts_with(start)) || [FREEZE, THAW].contains(&command);
     known.then_some((checked_by, command))
 }
 
@@ -75,13 +92,29 @@ pub(crate) fn answer(
     if checked_by == CheckedBy::Daemon {
         owner.check(request)?;
     }
-    if let Some(list) = command.strip_prefix(REMOUNT) {
-        let mut text = match fs.remount(list) {
-            Ok(warnings) => format!("+{}", warnings.join("\n")),
+    let done = match (command.strip_prefix(REMOUNT), command.strip_prefix(TUNE)) {
+        (Some(list), _) => Some(fs.remount(list)),
+        (_, Some(text)) => Some(fs.tune_by_text(text)),
+        _ => None,
+    };
+    if let Some(done) = done {
+        let mut text = match done {
+            Ok(lines) => format!("+{}", lines.join("\n")),
             Err(RemountError(line)) => format!("-{line}"),
         };
         text.truncate(text.floor_char_boundary(ANSWER));
         return Ok(text.into_bytes());
+    }
+    if let Some(bytes) = command.strip_prefix(GROW) {
+        let bytes = match bytes {
+            "" => None,
+            number => Some(number.parse().map_err(|_| Errno(libc::EINVAL))?),
+        };
+        return Ok(match fs.grow(bytes, Some(GROW_TIME)) {
+            Ok(resized) => format!("+{resized}"),
+            Err(error) => format!("-{error}"),
+        }
+        .into_bytes());
     }
     let invalid = Errno(libc::EINVAL);
     let number =
@@ -90,6 +123,12 @@ pub(crate) fn answer(
         fs.checkpoint(CheckpointFlags::from_bits(flags?).ok_or(invalid)?)?;
     } else if let Some(mode) = number(SHUTDOWN) {
         fs.shut_down(Shutdown::from_number(mode?).ok_or(invalid)?)?;
+    } else if let Some(ino) = number(FRAGMENTS) {
+        let now = fs.fragments(ino?)?;
+        let outcome = if now.extents > now.best { Outcome::NoRoom } else { Outcome::Whole };
+        return Ok(format!("+{}", Defragmented { before: now, after: now, outcome }).into_bytes());
+    } else if let Some(ino) = number(DEFRAG) {
+        return Ok(format!("+{}", fs.defragment(ino?)?).into_bytes());
     } else if command == FREEZE {
         fs.freeze()?;
     } else if command == THAW {
@@ -118,15 +157,33 @@ pub fn remount(
     root: &Path,
     list: &str,
 ) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
-    let command = format!("{REMOUNT}{list}");
-    let room = NAME_MAX - TRUSTED.len();
-    if command.len() > room {
-        let room = room - REMOUNT.len();
+    ask_in_words(root, REMOUNT, list)
+}
+
+/// Asks the daemon of the mount with this root to change properties of the volume, by a text that
+/// its file system understands; the answer has a line for each that has another value now.
+///
+/// # Errors
+/// As [`remount`].
+pub fn tune(
+    root: &Path,
+    request: &str,
+) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
+    ask_in_words(root, TUNE, request)
+}
+
+fn ask_in_words(
+    root: &Path,
+    start: &str,
+    words: &str,
+) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
+    let room = NAME_MAX - TRUSTED.len() - start.len();
+    if words.len() > room {
         return Ok(Err(RemountError(format!(
             "too many options at once (at most {room} characters): give them in several commands"
         ))));
     }
-    Ok(understand(&ask(root, &command)?))
+    Ok(understand(&ask(root, &format!("{start}{words}"))?))
 }
 
 /// Asks the daemon of the mount with this root to empty the log, with the flags of
@@ -152,6 +209,39 @@ pub fn freeze(root: &Path) -> io::Result<()> {
 /// As [`checkpoint`].
 pub fn thaw(root: &Path) -> io::Result<()> {
     ask(root, THAW).map(drop)
+}
+
+/// Asks it how a file lies on the volume, or, with `moved`, to move it into fewer pieces.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub fn defragment(root: &Path, ino: u32, moved: bool) -> io::Result<Defragmented> {
+    let answer = ask(root, &format!("{}{ino}", if moved { DEFRAG } else { FRAGMENTS }))?;
+    let text = std::str::from_utf8(&answer).ok().and_then(|text| text.strip_prefix('+'));
+    let understood = text.and_then(|text| text.parse().ok());
+    understood.ok_or_else(other_version)
+}
+
+/// Asks it to make the volume so many bytes long, or as long as its device. It may end early: then
+/// the volume has fewer blocks than the target, and the request is repeated.
+///
+/// # Errors
+/// As [`remount`]; the inner one is the line of a refusal.
+pub fn grow(
+    root: &Path,
+    bytes: Option<u64>,
+) -> io::Result<std::result::Result<Resized, RemountError>> {
+    let number = bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+    let answer = ask(root, &format!("{GROW}{number}"))?;
+    let text = String::from_utf8_lossy(&answer);
+    match text.strip_prefix('+') {
+        Some(numbers) => numbers.parse().map(Ok).map_err(|()| other_version()),
+        None => Ok(Err(RemountError(text.trim_start_matches('-').to_owned()))),
+    }
+}
+
+fn other_version() -> io::Error {
+    io::Error::other("the mount is of another version")
 }
 
 const TRUSTED: &str = "trusted.";

@@ -73,10 +73,15 @@ pub fn other_server_over(file: &Metadata) -> Option<OtherServer> {
     table.iter().find(|mount| mount.is_fuse() && !mount.is_extol())?;
     let file = file.clone();
     bounded(move || {
-        let process = processes().into_iter().find(|process| is_server_over(*process, &file))?;
-        let served = served_by(process);
-        let mount = table.iter().find(|mount| served.contains(&mount.device));
-        Some(OtherServer { process, dir: mount.map(|mount| mount.dir.clone()) })
+        let mut servers = processes().into_iter().filter(|one| is_server_over(*one, &file));
+        servers.find_map(|process| {
+            let served = served_by(process);
+            let mount = table.iter().find(|mount| served.contains(&mount.device));
+            // (An Extol locks what it uses, which may be another part of the file.)
+            let is_other = !mount.is_some_and(|mount| mount.is_extol());
+            let dir = mount.map(|mount| mount.dir.clone());
+            is_other.then_some(OtherServer { process, dir })
+        })
     })
 }
 

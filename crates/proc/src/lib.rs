@@ -33,7 +33,7 @@ pub use connections::{OtherServer, daemons_of, other_server_over, served_by};
 pub use holders::{Holder, bounded, holder_of, volume_holders};
 pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};
-pub use mounts::{DeviceNumber, Mount, MountTable, unescape};
+pub use mounts::{DeviceNumber, Mount, MountTable, image_of, split_part, unescape};
 pub use process::{Process, processes};
 pub use shown::{Shown, ShownName};
 pub use text::{field, number, read, read_number, words};

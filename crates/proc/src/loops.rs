@@ -1,6 +1,7 @@
 //! Loop devices and the files below them, from sysfs.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -21,22 +22,56 @@ pub struct LoopDevice {
     pub backing: PathBuf,
     /// Where in the file the device begins, in bytes.
     pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
 }
 
 impl LoopDevice {
-    /// The loop device with this number. `None`: there is none, or it has no file.
+    /// The loop device with this number, or the partition of one as a device over its file.
+    /// `None`: there is none, or it has no file.
     #[must_use]
     pub fn of(number: DeviceNumber) -> Option<Self> {
         let sysfs = std::fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
-        Self::in_sysfs(sysfs)
+        if !sysfs.join("partition").exists() {
+            return Self::in_sysfs(sysfs);
+        }
+        let disk = Self::in_sysfs(sysfs.parent()?.to_owned())?;
+        disk.with_partitions().into_iter().find(|part| part.number == number)
     }
 
     fn in_sysfs(sysfs: PathBuf) -> Option<Self> {
         let backing = OsString::from_vec(read(sysfs.join("loop/backing_file"))?).into();
         let number = DeviceNumber::parse(&read(sysfs.join("dev"))?)?;
         let offset = read_number(sysfs.join("loop/offset")).unwrap_or(0);
+        let size = read_number::<u64>(sysfs.join("size")).unwrap_or(u64::MAX).saturating_mul(512);
         let node = Path::new("/dev").join(sysfs.file_name()?);
-        Some(Self { sysfs, node, number, backing, offset })
+        Some(Self { sysfs, node, number, backing, offset, size })
+    }
+
+    /// True if it shows a byte of this part of its file.
+    #[must_use]
+    pub fn overlaps(&self, part: &Range<u64>) -> bool {
+        self.offset < part.end && part.start < self.offset.saturating_add(self.size)
+    }
+
+    /// The device and its partitions, each as a device over the file.
+    #[must_use]
+    pub fn with_partitions(&self) -> Vec<Self> {
+        let entries = std::fs::read_dir(&self.sysfs).into_iter().flatten().flatten();
+        let partition = |entry: std::fs::DirEntry| {
+            let sysfs = entry.path();
+            let sectors = |name| read_number::<u64>(sysfs.join(name));
+            let start = sectors("partition").and_then(|_| sectors("start"))?.saturating_mul(512);
+            Some(Self {
+                node: Path::new("/dev").join(sysfs.file_name()?),
+                number: DeviceNumber::parse(&read(sysfs.join("dev"))?)?,
+                backing: self.backing.clone(),
+                offset: self.offset.saturating_add(start),
+                size: sectors("size")?.saturating_mul(512),
+                sysfs,
+            })
+        };
+        std::iter::once(self.clone()).chain(entries.filter_map(partition)).collect()
     }
 
     /// All that have a file.

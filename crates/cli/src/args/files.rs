@@ -1,4 +1,4 @@
-//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, put, rm,
+//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, tar, put, rm,
 //! mkdir.
 //!
 //! `ls -h` means readable sizes, as ls(1) has it; `ls --help` is help.
@@ -111,7 +111,9 @@ pub struct CatArgs {
         is, unless an option asks for that: by default the volume is not trusted. If DEST is a \
         directory, the copies are put into it. What is there is replaced, never written through, \
         and no link below DEST is followed.\n\n\
-        What cannot be read is reported, and the rest is copied; the exit code is 32 then."
+        What cannot be read is reported, and the rest is copied; the exit code is 32 then. What \
+        could not be kept (an ordinary user cannot make device nodes or give files away) is \
+        counted by kind in the last line, and is no error."
 )]
 pub struct CpArgs {
     /// Everything as it is on the volume, device nodes too; for a volume that is trusted.
@@ -132,6 +134,9 @@ pub struct CpArgs {
     /// Do not keep these.
     #[arg(long, value_name = "LIST", require_equals = true)]
     pub no_preserve: Vec<String>,
+    /// At the end, what was copied and what could not be kept, as JSON.
+    #[arg(long)]
+    pub json: bool,
     /// No effect: directories are always copied with all that is in them.
     #[arg(short, short_alias = 'R', long, overrides_with = "recursive")]
     pub recursive: bool,
@@ -142,19 +147,74 @@ pub struct CpArgs {
     pub paths: Vec<OsString>,
 }
 
+/// Write a tar archive of the files of a volume that is not mounted.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol tar disk.img > root.tar",
+        "extol tar -f home.tar.gz disk.img /home",
+        "extol tar disk.img | zstd > root.tar.zst",
+        "extol tar --exclude /lost+found disk.img | extol mkfs -d - new.img",
+        "extol tar disk.img | tar -xp --xattrs --acls -C /srv/root"
+    ),
+    long_about = "Write a tar archive of the files of a volume that is not mounted.\n\n\
+        The archive is in the pax format, which GNU tar and bsdtar read: with owners by number, \
+        modes, times to the nanosecond, extended attributes, access lists, devices, hard links \
+        and holes. Of a directory it has all that is in it, with names that begin with ./; of \
+        another file that file. The same files give the same bytes, wherever they lie on the \
+        volume: zeros of 64 KiB and more are holes. Sockets and inode flags (chattr) have no \
+        place in an archive: they are counted in the last line.\n\n\
+        What cannot be read is reported, and the rest is written; the exit code is 32 then."
+)]
+pub struct TarArgs {
+    /// Where to write it [default: standard output]; through gzip if the name ends with .gz or
+    /// .tgz. What is there is replaced when the archive is whole.
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Leave out names or paths that match, with all that is below them; as with mkfs.
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<OsString>,
+    /// Also the times of last access, of the last change of the inode and of creation.
+    #[arg(long)]
+    pub keep_times: bool,
+    /// Write holes as zeros, for programs that know no sparse files.
+    #[arg(long)]
+    pub no_sparse: bool,
+    /// At the end, what was written, as JSON.
+    #[arg(long, requires = "file")]
+    pub json: bool,
+    #[command(flatten)]
+    pub volume: VolumeArgs,
+    /// A directory or another file on the volume [default: /].
+    pub path: Option<OsString>,
+}
+
 /// Copy files into a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
         "extol put disk.img notes.txt /home/ada/",
-        "extol put disk.img ./tree /srv"
+        "extol put disk.img ./tree /srv",
+        "extol put --owner 0:0 --mode u=rwX,go=rX disk.img ./tree /srv"
     ),
     long_about = "Copy files into a volume that is not mounted.\n\n\
         Directories are copied with all that is in them; owners, modes, times, links, holes and \
         extended attributes are kept. If DEST is a directory on the volume, the copies are put \
-        into it."
+        into it. A file has its name when it is whole; what fails leaves nothing half-written."
 )]
 pub struct PutArgs {
+    /// This owner for all that is put, as with extol chown.
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
+    /// This mode for all that is put, directories too, as with extol chmod: u=rwX,go=rX.
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
+    pub mode: Option<String>,
+    /// Lines that say how far it is, if standard error is no terminal, where a bar does.
+    #[arg(long)]
+    pub progress: bool,
+    /// No effect: directories are always copied with all that is in them.
+    #[arg(short, short_alias = 'R', long, overrides_with = "recursive")]
+    pub recursive: bool,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Files here, then where to put the copies on the volume.
@@ -180,6 +240,62 @@ pub struct RmArgs {
     /// What to remove.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
+}
+
+/// Move files into fewer pieces, on a mount or on a volume that is not mounted.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol defrag disk.img                  # all files of the volume",
+        "extol defrag -n -v disk.img /var       # only say how they lie",
+        "extol defrag /mnt/var/lib/db.sqlite    # a file of a mount",
+        "extol defrag -n --json disk.img | jq .total"
+    ),
+    long_about = "Move files into fewer pieces.\n\n\
+        If the first operand lies on a mount of Extol, all operands are files of that mount, or \
+        directories with all that is below them. Otherwise it is a volume that is not mounted, \
+        and the others are paths on it (all of it without any).\n\n\
+        A file is copied to a run of free blocks that holds all of it, or half a block group at \
+        a time if it is longer; then its map is changed in a transaction, so a crash at any time \
+        leaves the file as it was or moved in part. Where there is no such run the file stays as \
+        it is, which is no error. Contents, times and holes do not change. On a mount the file \
+        may be in use; each piece holds up its users for the time of its copy. That is for root \
+        (with CAP_SYS_ADMIN) and the user of the mount.\n\n\
+        The last line has the counts: files, how many of them were in more pieces than needed, \
+        and extents of all files."
+)]
+pub struct DefragArgs {
+    /// Move nothing; say how the files lie (as e4defrag -c).
+    #[arg(short = 'n', long, short_alias = 'c')]
+    pub dry_run: bool,
+    /// Say something about each file.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// As JSON: the files in pieces (with -v all files), and the counts.
+    #[arg(long)]
+    pub json: bool,
+    /// Mount options for opening a volume that is not mounted.
+    #[arg(short = 'o', value_name = "OPTIONS",
+        value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted; or a file or directory of a mount.
+    #[arg(value_name = "IMAGE|FILE")]
+    pub source: PathBuf,
+    /// Paths on the volume, or more files of the mount.
+    #[arg(value_name = "PATH")]
+    pub more: Vec<OsString>,
+}
+
+impl DefragArgs {
+    /// The volume, if it is one that is not mounted.
+    pub fn volume(&self) -> VolumeArgs {
+        VolumeArgs { options: self.options.clone(), source: self.source.clone() }
+    }
+
+    /// What is named beside the first operand.
+    pub fn paths(&self) -> &[OsString] {
+        &self.more
+    }
 }
 
 /// Make directories on a volume that is not mounted.

@@ -5,12 +5,20 @@ use std::fmt::Write as _;
 use clap::Command;
 
 /// Headings, and the commands below each. (A test compares them with the definition.)
-pub const GROUPS: [(&str, &[&str]); 6] = [
+pub const GROUPS: [(&str, &[&str]); 8] = [
     ("Mounts", &["mount", "umount", "remount"]),
     ("Watch a mount", &["stat", "top"]),
     ("Make a whole mount durable", &["sync", "checkpoint", "freeze", "thaw"]),
-    ("Volumes that are not mounted", &["mkfs", "info", "check", "log", "replay"]),
-    ("Files on a volume that is not mounted", &["ls", "cat", "cp", "put", "rm", "mkdir"]),
+    ("Volumes that are not mounted", &["mkfs", "info", "check", "log", "replay", "resize", "tune"]),
+    (
+        "Files on a volume that is not mounted",
+        &["ls", "cat", "cp", "tar", "put", "rm", "mkdir", "mv", "ln", "edit"],
+    ),
+    (
+        "Attributes of files on a volume that is not mounted",
+        &["chmod", "chown", "touch", "truncate", "mknod", "setxattr", "getxattr"],
+    ),
+    ("Where files lie", &["defrag"]),
     ("The command itself", &["help", "completions", "man"]),
 ];
 

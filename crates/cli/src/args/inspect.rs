@@ -37,7 +37,9 @@ pub struct InfoArgs {
     #[arg(long)]
     pub json: bool,
     /// Which superblock to read: superblock=BLOCK and blocksize=BYTES, or sb=KIB; and where an
-    /// external journal is: journal_path=FILE.
+    /// external journal is: journal_path=FILE; and which part of an image is the volume:
+    /// offset=BYTES and sizelimit=BYTES; expand=BYTES bounds a compressed one; backing=FILE is
+    /// below a qcow2 one.
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::INFO),
         hide_possible_values = true)]
     pub options: Vec<String>,
@@ -85,7 +87,7 @@ pub struct InspectArgs {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the volume (journal_path=, sb=).
+    /// Options for opening the volume (journal_path=, sb=, offset=, sizelimit=).
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
         hide_possible_values = true)]
     pub options: Vec<String>,
@@ -135,6 +137,7 @@ pub struct ReplayArgs {
         129  ended by SIGHUP\n  \
         130  interrupted (Ctrl-C, SIGINT)\n  \
         131  ended by SIGQUIT\n  \
+        141  standard output is a pipe whose reader has ended (SIGPIPE)\n  \
         143  ended by SIGTERM\n\
         (0 to 16 are the codes of fsck(8).)",
     long_about = "Check a volume for damage, without changing it.\n\n\
@@ -173,6 +176,11 @@ pub struct CheckArgs {
     /// Check it even if it is mounted read-write; what changes meanwhile looks like damage.
     #[arg(long, conflicts_with = "preen")]
     pub mounted: bool,
+    /// Which part of an image is the volume: offset=BYTES, sizelimit=BYTES; and the most bytes of a
+    /// compressed one: expand=BYTES; and the file below a qcow2 one: backing=FILE.
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::WINDOW),
+        hide_possible_values = true)]
+    pub options: Vec<String>,
     /// The external journal of the volume, if it has one.
     #[arg(short = 'j', long, value_name = "FILE")]
     pub journal: Option<PathBuf>,

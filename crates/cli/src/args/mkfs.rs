@@ -20,7 +20,9 @@ use crate::volume::Size;
         "extol mkfs disk.img 1G",
         "extol mkfs -b 1024 -O ^64bit,inline_data -J size=16 disk.img 200M",
         "extol mkfs -t ext3 -E stride=16 /dev/sdb1",
-        "extol mkfs -d rootfs -E root_perms=0755 root.img 2G",
+        "extol mkfs -d rootfs root.img",
+        "extol mkfs -d rootfs --owner 0:0 --free 64M root.img",
+        "zcat rootfs.tar.gz | extol mkfs -d - root.img",
         "extol mkfs -O journal_dev log.img 64M",
     ),
     long_about = "Make a volume.\n\n\
@@ -30,13 +32,21 @@ use crate::volume::Size;
         MiB ...) are powers of 1024, so 1G is 2^30 bytes as for mke2fs; KB, MB, GB ... are powers \
         of 1000; s is 512 bytes. A SIZE without a unit counts blocks if -b says how large they \
         are, and KiB if not. Without SIZE the whole device or file is used.\n\n\
+        With -d and a new file SIZE can be left out: the files are read twice then, once to see \
+        how large the volume must be. It gets the smallest size that holds them and leaves what \
+        --free says; its blocks have 4096 bytes, its log 4096 blocks at most, and nothing is \
+        reserved for root, if other options do not say otherwise. The same files and options give \
+        the same bytes: the UUID and the hash seed come from the files, the time of the making \
+        from SOURCE_DATE_EPOCH, or from the newest file. The root directory is root's and has \
+        mode 755, as with mke2fs, if an archive does not say otherwise (-E root_owner, root_perms, \
+        --root-owner).\n\n\
         -E lazy_itable_init=1 (the default where descriptors have checksums) leaves inode tables \
         to be zeroed by the first mount; 0 zeroes them now. -E lazy_journal_init=1 leaves the log \
         as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
         Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
-        (superblocks only), -z (undo file), -E offset, encoding, encoding_flags and quotatype; and \
+        (superblocks only), -z (undo file), -E encoding, encoding_flags and quotatype; and \
         of its features bigalloc, casefold, encrypt, quota and verity."
 )]
 pub struct MkfsArgs {
@@ -109,10 +119,18 @@ pub struct MkfsArgs {
     #[arg(short = 'r', value_name = "REVISION", value_parser = revision,
         allow_negative_numbers = true)]
     pub revision: Option<u32>,
-    /// Put what is in this directory into the root directory, with owners, modes, times, links,
-    /// holes, devices and extended attributes.
-    #[arg(short = 'd', value_name = "DIR")]
-    pub contents: Option<PathBuf>,
+    /// Build the volume with the files of a directory, a tar archive (plain, gz, xz or zst) or a
+    /// container image (an OCI layout or archive, or what docker or podman save); - is an archive
+    /// on standard input.
+    #[arg(short = 'd', value_name = "SOURCE", action = ArgAction::Append)]
+    pub contents: Vec<PathBuf>,
+    #[command(flatten)]
+    pub fill: FillArgs,
+    /// Which part of the target is used: offset= and sizelimit=, in bytes. (An operating system's
+    /// name, as for mke2fs, must be Linux.)
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = part_words)]
+    pub options: Vec<String>,
     /// With O_DIRECT; without this option, where it can.
     #[arg(short = 'D')]
     pub direct: bool,
@@ -129,6 +147,9 @@ pub struct MkfsArgs {
     /// Only print what would be made.
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// Print what was made as JSON (see the json page of the guide).
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
+    pub json: bool,
     #[command(flatten)]
     pub refused: MkfsRefused,
     /// Disk image or block device.
@@ -136,6 +157,100 @@ pub struct MkfsArgs {
     /// Size of the file system.
     #[arg(allow_hyphen_values = true)]
     pub size: Option<Size>,
+}
+
+/// How the files of `-d` are taken.
+#[derive(Args, Debug)]
+pub struct FillArgs {
+    /// Make the volume as large as its files need, and leave so much of it free: a size, or a
+    /// percentage of what the files need [default where SIZE is left out: 10%].
+    #[arg(
+        long,
+        value_name = "SIZE|PERCENT%",
+        requires = "contents",
+        conflicts_with = "size",
+        allow_hyphen_values = true
+    )]
+    pub free: Option<FreeSpace>,
+    /// Leave out names that match, with all that is below: `*.o`, `/var/cache/*`, `tmp/`.
+    #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
+    pub exclude: Vec<OsString>,
+    /// Map owners: SOURCE:IMAGE:COUNT, as in subuid ranges.
+    #[arg(long, value_name = "RANGE", requires = "contents", action = ArgAction::Append)]
+    pub map_users: Vec<String>,
+    /// The same for groups [default: as --map-users].
+    #[arg(long, value_name = "RANGE", requires = "contents", action = ArgAction::Append)]
+    pub map_groups: Vec<String>,
+    /// Owner of all files: UID, UID:GID or :GID.
+    #[arg(long, value_name = "OWNER", requires = "contents")]
+    pub owner: Option<String>,
+    /// Change all modes, as chmod does: `go-w`, `a+rX`, `0644`.
+    #[arg(long, value_name = "MODE", requires = "contents")]
+    pub chmod: Option<String>,
+    /// Owner of the root directory.
+    #[arg(long, value_name = "OWNER", requires = "contents")]
+    pub root_owner: Option<String>,
+    /// A file with owners, modes and devices that the source does not have: mtree, a device table
+    /// of genext2fs, or a list of gen_init_cpio. It is stronger than the options above.
+    #[arg(long, value_name = "FILE", requires = "contents")]
+    pub metadata: Option<PathBuf>,
+    /// Label all files by a file of contexts, such as
+    /// /etc/selinux/targeted/contexts/files/file_contexts.
+    #[arg(long, value_name = "FILE", requires = "contents")]
+    pub selinux_contexts: Option<PathBuf>,
+    /// Set all times: @SECONDS, or a date such as 2024-02-29.
+    #[arg(long, value_name = "TIME", requires = "contents")]
+    pub mtime: Option<String>,
+    /// Only set times that are later than --mtime (or than SOURCE_DATE_EPOCH).
+    #[arg(long, requires = "contents")]
+    pub clamp_mtime: bool,
+    /// Of a container image for several platforms, that for OS/ARCHITECTURE[/VARIANT] [default:
+    /// this machine's].
+    #[arg(long, value_name = "PLATFORM", requires = "contents")]
+    pub platform: Option<String>,
+    /// Of several container images the one of this name, or of a name with this end.
+    #[arg(long, value_name = "NAME", requires = "contents")]
+    pub image: Option<String>,
+    /// Directory for the contents of an archive that can be read only once [default: that of the
+    /// image].
+    #[arg(long, value_name = "DIR", requires = "contents")]
+    pub spool: Option<PathBuf>,
+    /// Keep times of last access and of the last change of the inode as well.
+    #[arg(long, requires = "contents")]
+    pub keep_times: bool,
+    /// Allow the source more, or less: entries=, metadata= (bytes of names and attributes), depth=
+    /// (directories in each other), file-size=, sparse-runs= (of a file), expand= (bytes of a
+    /// compressed source), expand-ratio= (bytes for each of its own).
+    #[arg(long, value_name = "NAME=NUMBER", requires = "contents", action = ArgAction::Append)]
+    pub limits: Vec<String>,
+    /// Threads that read and write, 8 at most [default: as suits the machine].
+    #[arg(long, value_name = "COUNT", value_parser = threads, requires = "contents",
+        allow_negative_numbers = true)]
+    pub threads: Option<u32>,
+}
+
+fn threads(text: &str) -> Result<u32, NumberError> {
+    number::count(text, 1..=8)
+}
+
+/// What `--free` says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum FreeSpace {
+    /// So much more than the files need, in percent.
+    Percent(f64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl FromStr for FreeSpace {
+    type Err = NumberError;
+
+    fn from_str(text: &str) -> Result<Self, NumberError> {
+        match text.strip_suffix('%') {
+            Some(percent) => number::percent(percent, 0.0..=1000.0).map(Self::Percent),
+            None => number::size(text, 1, 0..=1 << 60).map(Self::Bytes),
+        }
+    }
 }
 
 /// Options of mke2fs that are not for Extol, or have no effect.
@@ -151,8 +266,6 @@ pub struct MkfsRefused {
     superblocks_only: bool,
     #[arg(short = 'z', hide = true)]
     undo_file: Option<OsString>,
-    #[arg(short = 'o', hide = true)]
-    creator_os: Option<String>,
     /// The same as -E nodiscard, as of old.
     #[arg(short = 'K', hide = true)]
     pub no_discard: bool,
@@ -161,10 +274,6 @@ pub struct MkfsRefused {
 impl MkfsRefused {
     /// The line for the first of them that was given.
     pub fn check(&self) -> extol_cli_common::Result<()> {
-        let foreign_os = self.creator_os.as_deref().is_some_and(|os| {
-            // As a name or its number.
-            !(os.eq_ignore_ascii_case("linux") || os == "0")
-        });
         let bad_blocks = "test the device with badblocks(8), and use none that has bad blocks";
         refused(&[
             Refusal(self.bad_blocks > 0, "-c", bad_blocks),
@@ -180,8 +289,17 @@ impl MkfsRefused {
                 "use mke2fs -S, and on a copy, because it can destroy a volume",
             ),
             Refusal(self.undo_file.is_some(), "-z", "copy what is there before mkfs"),
-            Refusal(foreign_os, "-o", "volumes made here are Linux's"),
         ])
+    }
+}
+
+/// Options of the target; none for the name or the number of an operating system.
+fn part_words(text: &str) -> Result<String, &'static str> {
+    match text {
+        _ if text.contains('=') => Ok(text.to_owned()),
+        "0" => Ok(String::new()),
+        _ if text.eq_ignore_ascii_case("linux") => Ok(String::new()),
+        _ => Err("volumes made here are Linux's"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line and its manual. Each file has the arguments of a few related commands.
 
+mod edit;
 mod files;
 mod groups;
 mod inspect;
@@ -9,7 +10,9 @@ mod mount;
 mod mounted;
 mod offer;
 mod refused;
+mod resize;
 mod setup;
+mod tune;
 
 use std::ffi::OsString;
 
@@ -17,14 +20,22 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use extol_cli_common::{Failure, Result};
 use extol_vfs::{NumberError, number};
 
-pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, VolumeArgs};
+pub use edit::{
+    ChmodArgs, ChownArgs, EditArgs, GetxattrArgs, LnArgs, MknodArgs, MvArgs, SetxattrArgs, Step,
+    TouchArgs, TruncateArgs,
+};
+pub use files::{
+    CatArgs, CpArgs, DefragArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, TarArgs, VolumeArgs,
+};
 pub use groups::{GROUPS, HELP};
 pub use inspect::{CheckArgs, InfoArgs, InspectArgs, ReplayArgs};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
-pub use mkfs::{BlockSize, MkfsArgs};
+pub use mkfs::{BlockSize, FillArgs, FreeSpace, MkfsArgs};
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
+pub use resize::ResizeArgs;
 pub use setup::{CompletionsArgs, ManArgs, Shell};
+pub use tune::TuneArgs;
 
 /// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
 #[derive(Parser, Debug)]
@@ -59,11 +70,25 @@ pub enum Command {
     Ls(LsArgs),
     Cat(CatArgs),
     Cp(CpArgs),
+    Tar(TarArgs),
     Put(PutArgs),
     Rm(RmArgs),
     Mkdir(MkdirArgs),
+    Mv(MvArgs),
+    Ln(LnArgs),
+    Chmod(ChmodArgs),
+    Chown(ChownArgs),
+    Touch(TouchArgs),
+    Truncate(TruncateArgs),
+    Mknod(MknodArgs),
+    Setxattr(SetxattrArgs),
+    Getxattr(GetxattrArgs),
+    Edit(EditArgs),
+    Defrag(DefragArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+    Resize(ResizeArgs),
+    Tune(Box<TuneArgs>),
 }
 
 /// What is shown of the command line in completions and manual pages: without the parts of other
@@ -186,6 +211,16 @@ mod tests {
             "mkfs",
             "cp",
             "put",
+            "mv",
+            "ln",
+            "chmod",
+            "chown",
+            "touch",
+            "truncate",
+            "mknod",
+            "setxattr",
+            "getxattr",
+            "edit",
         ] {
             let mut command = Cli::command().find_subcommand(name).expect(name).clone();
             let about = command.get_about().expect(name).to_string();
@@ -232,7 +267,7 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 14] = [
+    const NUMBERS: [(&str, &str, &str); 20] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
@@ -247,6 +282,12 @@ mod tests {
         ("mkfs", "revision", "-r = a"),
         ("mkfs", "block_size", "-b = a"),
         ("mkfs", "size", "a ="),
+        ("mkfs", "free", "-d a --free = a"),
+        ("mkfs", "threads", "-d a --threads = a"),
+        ("resize", "size", "a ="),
+        ("tune", "reserved_percent", "-m = a"),
+        ("tune", "reserved_blocks", "-r = a"),
+        ("tune", "mounts", "-C = a"),
     ];
 
     /// All numbers go through the same few parsers, so each mistake has the same words.
@@ -289,6 +330,7 @@ mod tests {
             TypeId::of::<f64>(),
             TypeId::of::<crate::volume::Size>(),
             TypeId::of::<BlockSize>(),
+            TypeId::of::<FreeSpace>(),
         ];
         for command in Cli::command().get_subcommands() {
             for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {

@@ -50,7 +50,13 @@ macro_rules! mount_options {
         mount an image through a loop device, so that syncfs(2) reaches the daemon and umount(8)
         waits for it
   offset=BYTES, sizelimit=BYTES
-        the same for a part of an image, such as a partition (root)
+        mount a part of an image or of a device; with loop, the loop device shows that part. Of a
+        partition its number or name is enough: disk.img:2
+  expand=BYTES
+        most bytes of a compressed image (gzip, xz, zstd) when it is expanded [64g]
+  backing=auto|none|FILE
+        which backing files of a qcow2 image are opened: those beside it that have its owner, none,
+        or this one [auto; with untrusted none]
   norecovery, noload
         leave the journal as it is; means ro
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,

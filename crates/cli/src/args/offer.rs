@@ -38,6 +38,8 @@ pub const MOUNT: &[&str] = &[
     "loop",
     "offset=",
     "sizelimit=",
+    "expand=",
+    "backing=",
     "norecovery",
     "noload",
     "data=",
@@ -92,10 +94,23 @@ pub const MOUNT: &[&str] = &[
 ];
 
 /// For the options of commands that open a volume without a mount.
-pub const OPENING: &[&str] = &["journal_path=", "norecovery", "ro", "sb="];
+pub const OPENING: &[&str] =
+    &["backing=", "expand=", "journal_path=", "norecovery", "offset=", "ro", "sb=", "sizelimit="];
 
 /// For `-o` of info.
-pub const INFO: &[&str] = &["blocksize=", "journal_path=", "sb=", "superblock="];
+pub const INFO: &[&str] = &[
+    "backing=",
+    "blocksize=",
+    "expand=",
+    "journal_path=",
+    "offset=",
+    "sb=",
+    "sizelimit=",
+    "superblock=",
+];
+
+/// For `-o` of check.
+pub const WINDOW: &[&str] = &["backing=", "expand=", "offset=", "sizelimit="];
 
 /// For `-t` of mount.
 pub const TYPES: &[&str] = &["auto", "ext2", "ext3", "ext4", "extol"];
@@ -136,6 +151,12 @@ pub const FEATURES: &[&str] = &[
     "sparse_super2",
     "uninit_bg",
 ];
+
+/// For the type of mknod.
+pub const NODES: &[&str] = &["b", "c", "p", "s"];
+
+/// For `-e` of getxattr.
+pub const CODINGS: &[&str] = &["text", "hex", "base64"];
 
 /// For `-e` of mkfs.
 pub const ERRORS: &[&str] = &["continue", "panic", "remount-ro"];

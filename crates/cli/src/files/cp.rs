@@ -19,14 +19,15 @@ use std::path::{Path, PathBuf};
 use std::vec;
 
 use extol_cli_common::progress::{self, ProgressBar};
-use extol_cli_common::{Failure, Result, warn};
+use extol_cli_common::{Failure, Result, json_text, print_json, warn};
 use extol_proc::Shown as _;
 use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
 use rustix::fs::{FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
+use serde::Serialize;
 
-use super::destination::{self, DestDir, Id, Target};
-use super::preserve::{Attributes, Preserve, Skipped};
+use super::destination::{self, DestDir, Id, Node, Target};
+use super::preserve::{Attributes, Lost, Preserve, Skipped};
 use super::{CHUNK, InodeRef, Tree, WalkGuard, show};
 use crate::args::CpArgs;
 use crate::interrupt;
@@ -50,9 +51,9 @@ pub fn cp(args: &CpArgs) -> Result<()> {
         (false, None) => return Err(about(Errno::NOENT.into())),
     };
     interrupt::catch()?;
-    let mut tree = Tree::open(&args.volume, false)?;
+    let tree = Tree::open(&args.volume, false)?;
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
-    let mut copy = CopyOut::new(preserve, base, shown);
+    let mut copy = CopyOut::new(preserve, base, shown, &tree);
     for path in paths.iter().take_while(|_| !interrupt::came()) {
         let name = name.or(Path::new(path).file_name());
         match tree.find(path, false) {
@@ -61,15 +62,29 @@ pub fn cp(args: &CpArgs) -> Result<()> {
         }
     }
     copy.bar.finish_and_clear();
-    if let Some(line) = copy.skipped.line(args.archive) {
-        warn(line);
-    }
-    tree.failed |= copy.failed;
-    tree.close(Ok(()))
+    let done = copy.done;
+    let told = if args.json {
+        json_text(&done).and_then(print_json)
+    } else {
+        done.not_kept.line(args.archive).into_iter().for_each(warn);
+        Ok(())
+    };
+    tree.failed.set(tree.failed.get() | (done.failed > 0));
+    tree.close(told)
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Done {
+    /// Files of all kinds, each name of them.
+    copied: u64,
+    /// What was reported.
+    failed: u64,
+    not_kept: Skipped,
 }
 
 /// The mask of this process. The system call can only change it, for all threads.
-fn umask() -> u32 {
+pub(super) fn umask() -> u32 {
     let status = fs::read("/proc/self/status").unwrap_or_default();
     let digits = extol_proc::field(&status, "Umask").and_then(|d| std::str::from_utf8(d).ok());
     let told = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
@@ -135,9 +150,10 @@ struct Level<'t> {
 }
 
 /// A copy under way.
-struct CopyOut {
+struct CopyOut<'t> {
+    volume: &'t Tree,
     preserve: Preserve,
-    skipped: Skipped,
+    done: Done,
     /// Where all copies go.
     base: DestDir,
     /// The user's name for that.
@@ -150,14 +166,14 @@ struct CopyOut {
     bar: ProgressBar,
     buffer: Vec<u8>,
     is_root: bool,
-    failed: bool,
 }
 
-impl CopyOut {
-    fn new(preserve: Preserve, base: DestDir, shown: &Path) -> Self {
+impl<'v> CopyOut<'v> {
+    fn new(preserve: Preserve, base: DestDir, shown: &Path, volume: &'v Tree) -> Self {
         Self {
+            volume,
             preserve,
-            skipped: Skipped::default(),
+            done: Done::default(),
             base,
             shown: shown.to_owned(),
             here: None,
@@ -166,13 +182,12 @@ impl CopyOut {
             bar: progress::bytes("copying"),
             buffer: vec![0; CHUNK],
             is_root: rustix::process::geteuid().is_root(),
-            failed: false,
         }
     }
 
     fn report(&mut self, what: impl std::fmt::Display, problem: impl std::fmt::Display) {
         self.bar.suspend(|| warn(format_args!("{what}: {problem}")));
-        self.failed = true;
+        self.done.failed += 1;
     }
 
     /// Reports what is about the name that is being copied.
@@ -274,38 +289,74 @@ impl CopyOut {
         }
         let attributes = if level.is_new { self.preserve.new } else { self.preserve.existing };
         let source = Source { inode: &level.inode, attr: &level.attr };
+        self.done.copied += 1;
         self.attributes(source, &place.as_fd(), attributes, level.is_new)
     }
 
     fn no_directory(&mut self, source: Source<'_>, name: &[u8]) -> Copied<()> {
+        let _claimed = match self.here()?.opened(name)? {
+            Some(there) => {
+                let path = self.shown.join(&self.path);
+                match self.volume.claim(there, &path) {
+                    Ok(claimed) => Some(claimed),
+                    Err(failure) => {
+                        self.bar.suspend(|| warn(&failure.line));
+                        self.done.failed += 1;
+                        return Ok(());
+                    }
+                }
+            }
+            None => None,
+        };
         let shared = source.attr.nlink > 1 && self.preserve.new.links;
         if shared && let Some((first, id)) = self.made.get(&source.inode.ino) {
             // (Where it cannot have another name, it is copied once more.)
             if self.base.link(first, *id, self.here()?, name).is_ok() {
+                self.done.copied += 1;
                 return Ok(());
             }
+            self.done.not_kept.links += 1;
         }
         match source.attr.kind {
             FileKind::Directory => Err(FsError::IsADirectory.into()),
             FileKind::Regular => self.regular(source, name, shared),
             FileKind::Symlink => {
                 let target = source.inode.fs.readlink(source.inode.ino)?;
-                let (node, staged) = self.here()?.symlink(name, &target)?;
-                let attributes = self.attributes(source, &node, self.preserve.new, true);
-                self.here()?.place(&staged)?;
-                attributes
+                let made = self.here()?.symlink(name, &target)?;
+                self.node_made(source, made, shared)
             }
-            FileKind::CharDevice => self.device(source, name, FileType::CharacterDevice),
-            FileKind::BlockDevice => self.device(source, name, FileType::BlockDevice),
-            FileKind::Fifo => self.special(source, name, FileType::Fifo),
-            FileKind::Socket => self.special(source, name, FileType::Socket),
+            FileKind::CharDevice => self.device(source, name, FileType::CharacterDevice, shared),
+            FileKind::BlockDevice => self.device(source, name, FileType::BlockDevice, shared),
+            FileKind::Fifo => self.special(source, name, FileType::Fifo, shared),
+            FileKind::Socket => self.special(source, name, FileType::Socket, shared),
         }
     }
 
-    fn device(&mut self, source: Source<'_>, name: &[u8], kind: FileType) -> Copied<()> {
+    /// Finishes what has no contents.
+    fn node_made(
+        &mut self,
+        source: Source<'_>,
+        (node, staged): (Node, destination::Staged),
+        shared: bool,
+    ) -> Copied<()> {
+        let attributes = self.attributes(source, &node, self.preserve.new, true);
+        self.place(&staged)?;
+        if shared {
+            self.made.insert(source.inode.ino, (self.path.clone(), node.id()?));
+        }
+        attributes
+    }
+
+    fn device(
+        &mut self,
+        source: Source<'_>,
+        name: &[u8],
+        kind: FileType,
+        shared: bool,
+    ) -> Copied<()> {
         let left_out = match self.preserve.devices {
             false => true,
-            true => match self.special(source, name, kind) {
+            true => match self.special(source, name, kind, shared) {
                 Err(Problem::Host(e))
                     if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied =>
                 {
@@ -314,16 +365,27 @@ impl CopyOut {
                 made => return made,
             },
         };
-        self.skipped.devices += u64::from(left_out);
+        self.done.not_kept.devices += u64::from(left_out);
         Ok(())
     }
 
-    fn special(&mut self, source: Source<'_>, name: &[u8], kind: FileType) -> Copied<()> {
+    fn special(
+        &mut self,
+        source: Source<'_>,
+        name: &[u8],
+        kind: FileType,
+        shared: bool,
+    ) -> Copied<()> {
         let device = rustix::fs::makedev(source.attr.rdev.major, source.attr.rdev.minor);
-        let (node, staged) = self.here()?.special(name, kind, device)?;
-        let attributes = self.attributes(source, &node, self.preserve.new, true);
-        self.here()?.place(&staged)?;
-        attributes
+        let made = self.here()?.special(name, kind, device)?;
+        self.node_made(source, made, shared)
+    }
+
+    /// Gives a copy its name.
+    fn place(&mut self, staged: &destination::Staged) -> io::Result<()> {
+        self.here()?.place(staged)?;
+        self.done.copied += 1;
+        Ok(())
     }
 
     fn regular(&mut self, source: Source<'_>, name: &[u8], shared: bool) -> Copied<()> {
@@ -335,7 +397,7 @@ impl CopyOut {
             return if interrupt::came() { Ok(()) } else { copied };
         }
         let attributes = self.attributes(source, &file.as_fd(), self.preserve.new, true);
-        self.here()?.place(&staged)?;
+        self.place(&staged)?;
         if shared {
             self.made.insert(source.inode.ino, (self.path.clone(), destination::file_id(&file)?));
         }
@@ -392,7 +454,7 @@ impl CopyOut {
             // (Of a directory, the sticky bit and the group of new files go without saying so.)
             let set_ids = source.attr.kind == FileKind::Regular
                 && u32::from(source.attr.perm) & 0o6000 & !mode != 0;
-            self.skipped.set_ids += u64::from(set_ids);
+            self.done.not_kept.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
         let xattrs = self.xattrs(source, target, attributes, is_new);
@@ -411,7 +473,7 @@ impl CopyOut {
     fn chown(&mut self, source: Source<'_>, target: &impl Target) -> Copied<bool> {
         let given = target.chown(source.attr.uid, source.attr.gid);
         if !self.is_root && matches!(given, Err(Errno::PERM | Errno::INVAL)) {
-            self.skipped.owners += 1;
+            self.done.not_kept.owners += 1;
             return Ok(false);
         }
         given?;
@@ -425,20 +487,19 @@ impl CopyOut {
         attributes: Attributes,
         is_new: bool,
     ) -> Copied<()> {
-        let mut lists = false;
-        let mut refused = false;
+        let mut lost = Lost::default();
         for name in source.inode.fs.listxattr(source.inode.ino)? {
             if self.preserve.xattr(attributes, is_new, &name) {
                 let value = source.inode.fs.getxattr(source.inode.ino, &name)?;
                 // Not every file system keeps them, and not every user may set them.
-                refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
+                if target.set_xattr(OsStr::from_bytes(&name), &value).is_err() {
+                    lost.add(&name, attributes.xattr);
+                }
             } else if is_new {
-                lists |= name.starts_with(b"system.posix_acl_");
-                self.skipped.capabilities += u64::from(name == b"security.capability");
+                lost.add(&name, false);
             }
         }
-        self.skipped.access_lists += u64::from(lists);
-        self.skipped.xattrs += u64::from(refused && attributes.xattr);
+        self.done.not_kept.count(lost);
         Ok(())
     }
 }

@@ -61,6 +61,19 @@ fn component(name: &[u8]) -> io::Result<&OsStr> {
     }
 }
 
+/// Opens a file to claim it, with `how` beside; without the right to read it, only as what a path
+/// names.
+pub fn open_to_claim(
+    dir: impl AsFd,
+    name: impl rustix::path::Arg + Copy,
+    how: OFlags,
+) -> io::Result<File> {
+    let open =
+        |flags| rustix::fs::openat(dir.as_fd(), name, flags | how | OFlags::CLOEXEC, Mode::empty());
+    let fd = open(OFlags::RDONLY | OFlags::NONBLOCK).or_else(|_| open(OFlags::PATH))?;
+    Ok(fd.into())
+}
+
 fn id_of(fd: impl AsFd) -> io::Result<Id> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -168,6 +181,17 @@ impl DestDir {
         Ok((fd.into(), staged))
     }
 
+    /// The regular file that has a name, opened to be claimed.
+    pub fn opened(&self, name: &[u8]) -> io::Result<Option<File>> {
+        let name = component(name)?;
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if FileType::from_raw_mode(there.st_mode).is_file() => {}
+            // (An error comes again when it is replaced.)
+            _ => return Ok(None),
+        }
+        Ok(open_to_claim(&self.fd, name, OFlags::NOFOLLOW).ok())
+    }
+
     /// A new symbolic link.
     pub fn symlink(&self, name: &[u8], target: &[u8]) -> io::Result<(Node, Staged)> {
         let target = OsStr::from_bytes(target);
@@ -234,6 +258,12 @@ fn proc_path(fd: &OwnedFd) -> PathBuf {
 /// A new link or special file, by an O_PATH descriptor.
 #[derive(Debug)]
 pub(super) struct Node(OwnedFd);
+
+impl Node {
+    pub fn id(&self) -> io::Result<Id> {
+        id_of(&self.0)
+    }
+}
 
 /// What attributes are set on.
 pub(super) trait Target {

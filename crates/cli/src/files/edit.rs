@@ -5,35 +5,40 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::vec;
 
-use extol_cli_common::{Failure, Result, warn};
+use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
-use extol_vfs::{Creds, DirEntry, FsError, NewNode};
+use extol_vfs::{DirEntry, FsError, NewNode};
 
+use super::change::{Change, own_ids};
 use super::{InodeRef, Tree, WalkGuard, ends_with_name, show};
-use crate::args::{MkdirArgs, RmArgs};
+use crate::args::{MkdirArgs, RmArgs, VolumeArgs};
 use crate::interrupt;
 
-/// Removes.
-pub fn rm(args: &RmArgs) -> Result<()> {
-    if let Some(path) = args.paths.iter().find(|path| !path.is_empty() && !ends_with_name(path)) {
-        return Err(Failure::usage(format_args!(
-            "{}: cannot be removed: give a path that ends with a name",
-            show(path)
-        )));
+impl Change for RmArgs {
+    fn volume(&self) -> &VolumeArgs {
+        &self.volume
     }
-    let tree = Tree::open(&args.volume, true)?;
-    let mut failed = false;
-    for path in args.paths.iter().take_while(|_| !interrupt::came()) {
-        match remove(&tree, path, args.recursive) {
-            Err(FsError::NotFound) if args.force => {}
-            Err(error) => {
-                warn(format_args!("{}: {error}", show(path)));
-                failed = true;
-            }
-            Ok(complete) => failed |= !complete,
+
+    fn check(&self) -> Result<()> {
+        match self.paths.iter().find(|path| !path.is_empty() && !ends_with_name(path)) {
+            Some(path) => Err(Failure::usage(format_args!(
+                "{}: cannot be removed: give a path that ends with a name",
+                show(path)
+            ))),
+            None => Ok(()),
         }
     }
-    tree.close_with(failed)
+
+    fn apply(&self, tree: &Tree) -> Result<()> {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
+            match remove(tree, path, self.recursive) {
+                Err(FsError::NotFound) if self.force => {}
+                Err(error) => tree.report(show(path), error),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A directory that is being emptied.
@@ -47,15 +52,14 @@ struct Level<'t> {
     empty: bool,
 }
 
-/// Removes what a path names. False if something of it was left, which has been reported.
-fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool> {
+/// Removes what a path names. What is left of a directory has been reported.
+fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<()> {
     let (dir, name) = tree.find_parent(path)?;
     let mut removal =
-        Removal { path: Path::new(path).to_owned(), guard: WalkGuard::default(), complete: true };
+        Removal { tree, path: Path::new(path).to_owned(), guard: WalkGuard::default() };
     let inode = dir.child(name)?;
     if !inode.is_dir()? {
-        dir.fs.unlink(dir.ino, name)?;
-        return Ok(true);
+        return dir.fs.unlink(dir.ino, name);
     }
     if !recursive {
         return Err(FsError::IsADirectory);
@@ -63,7 +67,7 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
     let mut levels = vec![removal.enter(dir.ino, name, inode)?];
     while let Some(level) = levels.last_mut() {
         if interrupt::came() {
-            return Ok(false);
+            return Ok(());
         }
         if let Some(entry) = level.left.next() {
             removal.path.push(OsStr::from_bytes(&entry.name));
@@ -90,25 +94,24 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
         }
         removal.path.pop();
     }
-    Ok(removal.complete)
+    Ok(())
 }
 
 /// A recursive removal under way.
-struct Removal {
+struct Removal<'t> {
+    tree: &'t Tree,
     path: PathBuf,
     guard: WalkGuard,
-    complete: bool,
 }
 
-impl Removal {
+impl<'t> Removal<'t> {
     /// Always false.
     fn report(&mut self, error: &FsError) -> bool {
-        warn(format_args!("{}: {error}", self.path.shown()));
-        self.complete = false;
+        self.tree.report(self.path.shown(), error);
         false
     }
 
-    fn enter<'t>(
+    fn enter(
         &mut self,
         above: u32,
         name: &[u8],
@@ -121,11 +124,7 @@ impl Removal {
     }
 
     /// Removes an entry, or returns the directory that must be emptied first.
-    fn entry<'t>(
-        &mut self,
-        level: &Level<'t>,
-        name: &[u8],
-    ) -> extol_vfs::Result<Option<Level<'t>>> {
+    fn entry(&mut self, level: &Level<'t>, name: &[u8]) -> extol_vfs::Result<Option<Level<'t>>> {
         let inode = level.inode.child(name)?;
         if inode.is_dir()? {
             return self.enter(level.inode.ino, name, inode).map(Some);
@@ -135,20 +134,24 @@ impl Removal {
     }
 }
 
-/// Makes directories.
-pub fn mkdir(args: &MkdirArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.volume, true)?;
-    for path in &args.paths {
-        let made = if args.parents { make_all(&tree, path) } else { make_one(&tree, path) };
-        match made {
-            Err(FsError::NotFound) if !args.parents => {
-                tree.report(show(path), "no such file or directory above it: make all with -p");
-            }
-            Err(error) => tree.report(show(path), error),
-            Ok(()) => {}
-        }
+impl Change for MkdirArgs {
+    fn volume(&self) -> &VolumeArgs {
+        &self.volume
     }
-    tree.close(Ok(()))
+
+    fn apply(&self, tree: &Tree) -> Result<()> {
+        for path in &self.paths {
+            let made = if self.parents { make_all(tree, path) } else { make_one(tree, path) };
+            match made {
+                Err(FsError::NotFound) if !self.parents => {
+                    tree.report(show(path), "no such file or directory above it: make all with -p");
+                }
+                Err(error) => tree.report(show(path), error),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
@@ -157,11 +160,7 @@ fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
         Err(FsError::Invalid(_)) if tree.find(path, true).is_ok() => return Err(FsError::Exists),
         found => found?,
     };
-    let owner = Creds {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-    };
-    let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, owner)?;
+    let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, own_ids())?;
     drop(InodeRef::from_attr(dir.fs, &attr));
     Ok(())
 }

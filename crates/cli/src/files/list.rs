@@ -363,7 +363,7 @@ fn class(attr: &Attr) -> Option<u8> {
 }
 
 /// A size as ls(1) shows it with `-h`: rounded up, with one decimal below ten.
-fn human(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     let mut scale = 0;
     let mut value = u128::from(bytes) * 10;
     // In tenths; what would round up to 1024 takes the next unit.
@@ -414,7 +414,8 @@ fn time_text(sec: i64) -> String {
 
 /// Prints files.
 pub fn cat(args: &CatArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.volume, false)?;
+    let tree = Tree::open(&args.volume, false)?;
+    tree.refuse_as_output()?;
     let outcome = args.paths.iter().try_for_each(|path| match cat_one(&tree, path) {
         Ok(printed) => printed,
         Err(error) => {

@@ -11,37 +11,61 @@
 //! On a damaged volume each command does what it can, reports the rest with its path, and fails at
 //! the end.
 
+mod attrs;
+mod change;
 mod cp;
+mod defrag;
 mod destination;
 mod edit;
+mod edit_script;
 mod list;
+mod names;
+mod nodes;
 mod objects;
 mod preserve;
 mod put;
+mod tar;
 #[cfg(test)]
 mod tests;
+pub mod when;
+mod xattrs;
 
+use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extol_block::Overwritten;
 use extol_cli_common::{Failure, Result, warn};
 use extol_proc::Shown as _;
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::args::VolumeArgs;
-use crate::volume::{self, Volume, VolumeOptions};
+use crate::options::Opening;
+use crate::volume::{self, Source, Volume, VolumeOptions};
 use crate::{interrupt, options};
 
+pub use change::change;
+#[cfg(test)]
+pub use cp::Done as CpDone;
 pub use cp::cp;
-pub use edit::{mkdir, rm};
-pub use list::{cat, ls};
+pub use defrag::defrag;
+pub use edit_script::edit;
+pub use list::{cat, human, ls};
 #[cfg(test)]
 pub use objects::Objects;
-pub use put::{Fill, fill, put};
+#[cfg(test)]
+pub use tar::Written as TarWritten;
+pub use tar::tar;
+pub use xattrs::getxattr;
+#[cfg(test)]
+pub use xattrs::object as xattr_object;
 
+const OUTPUT: &str = "standard output";
 /// Bytes moved at a time.
 const CHUNK: usize = 1 << 20;
 /// Symbolic links followed on the way to one file.
@@ -52,14 +76,19 @@ pub struct Tree {
     volume: Arc<Volume>,
     /// The volume as it was named.
     source: PathBuf,
+    /// The file or device that it lies on.
+    image: PathBuf,
     /// Something was reported, and the command went on.
-    failed: bool,
+    failed: Cell<bool>,
+    /// What was reported, if it is kept for later.
+    kept: RefCell<Option<Vec<String>>>,
 }
 
 impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
-        let mut options = options::volume_only(&args.options)?;
+        let Opening { volume: mut options, part } = options::opening(&args.options)?;
+        let source = Source { path: &args.source, part };
         if write && options.access.read_only {
             return Err(Failure::usage(
                 "-o ro and -o norecovery cannot be used with a command that changes the volume",
@@ -67,20 +96,42 @@ impl Tree {
         }
         if write {
             interrupt::catch()?;
-        } else if let Some(failure) = volume::written_by_others(&args.source) {
+        } else if let Some(failure) = volume::written_by_others(source) {
             return Err(failure);
         }
         options.access.read_only |= !write;
-        Self::open_with(&args.source, options, write)
+        Self::open_with(source, options, write)
     }
 
-    fn open_with(source: &Path, options: VolumeOptions, write: bool) -> Result<Self> {
+    fn open_with(source: Source<'_>, options: VolumeOptions, write: bool) -> Result<Self> {
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);
-            return Err(Failure::about(source.shown(), "can only be read"));
+            return Err(Failure::about(source.path.shown(), "can only be read"));
         }
-        Ok(Self { volume, source: source.to_owned(), failed: false })
+        Ok(Self {
+            volume,
+            source: source.path.to_owned(),
+            image: volume::name(source)?.path,
+            failed: Cell::new(false),
+            kept: RefCell::default(),
+        })
+    }
+
+    /// Claims a file or device of the host that is to be replaced or overwritten.
+    ///
+    /// # Errors
+    /// It is this volume itself, or is in use.
+    fn claim(&self, file: File, path: &Path) -> Result<Overwritten> {
+        extol_block::claim_to_overwrite(file, path, &self.image).map_err(Failure::new)
+    }
+
+    /// # Errors
+    /// Standard output, to which contents are written, is this volume itself.
+    fn refuse_as_output(&self) -> Result<()> {
+        let output = std::io::stdout().as_fd().try_clone_to_owned();
+        let output = File::from(output.map_err(|e| Failure::system_call(OUTPUT, e))?);
+        extol_block::refuse_itself(&output, OUTPUT, &self.image).map_err(Failure::new)
     }
 
     fn fs(&self) -> &dyn FileSystem {
@@ -88,18 +139,32 @@ impl Tree {
     }
 
     /// Reports what went wrong with one file.
-    fn report(&mut self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
+    fn report(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
         self.report_line(format_args!("{what}: {error}"));
     }
 
-    fn report_line(&mut self, line: impl std::fmt::Display) {
-        warn(line);
-        self.failed = true;
+    fn report_line(&self, line: impl std::fmt::Display) {
+        match &mut *self.kept.borrow_mut() {
+            Some(kept) => kept.push(line.to_string()),
+            None => warn(line),
+        }
+        self.failed.set(true);
+    }
+
+    /// Reports what went wrong with all of a command.
+    fn reported(&self, line: impl std::fmt::Display) -> Result<()> {
+        self.report_line(line);
+        Ok(())
+    }
+
+    /// What went wrong with another path than the one that is reported.
+    fn about(&self, path: &OsStr, error: impl std::fmt::Display) -> String {
+        format!("{}: {error}", show(path))
     }
 
     /// Closes the volume; the command has failed if something was reported.
-    fn close_with(mut self, failed: bool) -> Result<()> {
-        self.failed |= failed;
+    fn close_with(self, failed: bool) -> Result<()> {
+        self.failed.set(self.failed.get() | failed);
         self.close(Ok(()))
     }
 
@@ -108,7 +173,8 @@ impl Tree {
         let outcome = outcome.and(interrupt::check());
         let closed =
             volume::close(&self.volume).map_err(|error| Failure::about(self.source.shown(), error));
-        let reported = if self.failed { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
+        let reported =
+            if self.failed.get() { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
         outcome.and(closed).and(reported)
     }
 

@@ -5,6 +5,7 @@
 //! there stay as they are.
 
 use extol_cli_common::{Failure, Result};
+use serde::Serialize;
 
 use crate::args::CpArgs;
 
@@ -111,7 +112,7 @@ fn unknown(option: &str, name: &str) -> Failure {
 }
 
 /// What was not copied, without an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Skipped {
     pub devices: u64,
     pub set_ids: u64,
@@ -119,11 +120,49 @@ pub(super) struct Skipped {
     pub access_lists: u64,
     /// Asked for, but only root can.
     pub owners: u64,
+    /// `security.*`, asked for, but only root can, and not everywhere.
+    pub security: u64,
+    /// `trusted.*`, asked for, but only root can.
+    pub trusted: u64,
     /// Asked for, but the destination does not take them.
     pub xattrs: u64,
+    /// Further names of a file, which became files of their own.
+    pub links: u64,
+}
+
+/// The kinds of attributes that one file has lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lost {
+    capabilities: bool,
+    access_lists: bool,
+    security: bool,
+    trusted: bool,
+    xattrs: bool,
+}
+
+impl Lost {
+    /// One more attribute; `asked`: attributes of all kinds were asked for.
+    pub fn add(&mut self, name: &[u8], asked: bool) {
+        match name {
+            b"security.capability" => self.capabilities = true,
+            _ if name.starts_with(b"system.posix_acl_") => self.access_lists = true,
+            _ if name.starts_with(b"security.") => self.security |= asked,
+            _ if name.starts_with(b"trusted.") => self.trusted |= asked,
+            _ => self.xattrs |= asked,
+        }
+    }
 }
 
 impl Skipped {
+    /// Counts what a file has lost.
+    pub fn count(&mut self, lost: Lost) {
+        self.capabilities += u64::from(lost.capabilities);
+        self.access_lists += u64::from(lost.access_lists);
+        self.security += u64::from(lost.security);
+        self.trusted += u64::from(lost.trusted);
+        self.xattrs += u64::from(lost.xattrs);
+    }
+
     /// The line for the user; `None` if nothing was left out.
     pub fn line(&self, everything: bool) -> Option<String> {
         let many = |n: u64, one: &str, more: &str| match n {
@@ -138,13 +177,17 @@ impl Skipped {
             of("capabilities", self.capabilities),
             of("access lists", self.access_lists),
             of("owners", self.owners),
+            of("security labels", self.security),
+            of("trusted attributes", self.trusted),
             of("extended attributes", self.xattrs),
+            many(self.links, "hard link", "hard links"),
         ]
         .into_iter()
         .flatten()
         .collect();
-        let verb = if self.devices == 1 && parts.len() == 1 { "was" } else { "were" };
-        let hint = match (everything, self.xattrs) {
+        let is_one = self.devices + self.links == 1;
+        let verb = if is_one && parts.len() == 1 { "was" } else { "were" };
+        let hint = match (everything, self.xattrs + self.links) {
             (false, _) => ": use -a as root",
             (true, 0) => ": that needs root",
             (true, _) => ": that needs root, and a destination that can keep them",
@@ -210,6 +253,19 @@ mod tests {
             some.line(true).unwrap(),
             "1 device node, set-id bits of 2 files, owners of 1 file were not copied: \
              that needs root"
+        );
+        let mut lost = Lost::default();
+        for name in [&b"security.selinux"[..], b"security.capability", b"trusted.a", b"user.a"] {
+            lost.add(name, true);
+        }
+        let mut some = Skipped { links: 1, ..Skipped::default() };
+        some.count(lost);
+        some.count(Lost::default());
+        assert_eq!(
+            some.line(true).unwrap(),
+            "capabilities of 1 file, security labels of 1 file, trusted attributes of 1 file, \
+             extended attributes of 1 file, 1 hard link were not copied: that needs root, and a \
+             destination that can keep them"
         );
     }
 }

@@ -3,25 +3,25 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use extol_cli_common::progress::{self, ProgressBar};
-use extol_cli_common::{Failure, Result, warn};
+use extol_cli_common::{Failure, Result, counted, warn};
 use extol_proc::Shown as _;
 use extol_vfs::{
-    Creds, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet, bytes_text,
+    Creds, FsError, Mode, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
+    bytes_text,
 };
 
+use super::attrs::Owner;
+use super::change::{Change, Problem};
 use super::{CHUNK, InodeRef, Tree, show};
-use crate::args::PutArgs;
+use crate::args::{PutArgs, VolumeArgs};
 use crate::interrupt;
-use crate::volume::VolumeOptions;
-
-/// The error of one file.
-type Problem = Box<dyn std::error::Error>;
 
 /// A copy under way.
 struct CopyIn<'t> {
@@ -33,85 +33,99 @@ struct CopyIn<'t> {
     problems: Vec<String>,
     /// The image itself, which does not go into itself.
     image: Option<(u64, u64)>,
-    /// A file beside it that is built in its place.
-    staged: Option<(u64, u64)>,
-    xattrs: bool,
-    /// The volume was made just before. Nothing more is copied after it was full.
-    is_new: bool,
-    full: bool,
     /// The volume takes nothing any more: an error has stopped it.
     stopped: bool,
-    /// An attribute was not copied.
-    lacks_attributes: bool,
+    /// Owner and mode of all that is put, in place of its own.
+    owner: Owner,
+    mode: Option<Mode>,
+    told: Told,
 }
 
-/// Copies.
-pub fn put(args: &PutArgs) -> Result<()> {
-    let (paths, dest) = super::sources_and_destination(&args.paths)?;
-    let mut tree = Tree::open(&args.volume, true)?;
-    let mut copy = CopyIn::new(&tree);
-    if let Err(problem) = copy.all(paths, dest) {
-        copy.problems.push(problem);
-    }
-    for problem in copy.end() {
-        tree.report_line(problem);
-    }
-    tree.close(Ok(()))
-}
-
-/// How a new volume is filled.
+/// The lines of `--progress`.
 #[derive(Debug)]
-pub struct Fill {
-    /// Its external journal.
-    pub journal: Option<PathBuf>,
-    /// With extended attributes.
-    pub xattrs: bool,
-    /// The image that it takes the place of, as it was typed.
-    pub replaces: Option<PathBuf>,
+struct Told {
+    /// They are wanted.
+    on: bool,
+    last: Instant,
+    files: u64,
+    bytes: u64,
+}
+
+/// Time between two lines.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+impl Told {
+    fn new(wanted: bool) -> Self {
+        let on = wanted && !io::stderr().is_terminal();
+        Self { on, last: Instant::now(), files: 0, bytes: 0 }
+    }
+
+    fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if self.on && self.last.elapsed() >= TOLD_EVERY {
+            self.last = Instant::now();
+            self.say();
+        }
+    }
+
+    fn say(&self) {
+        warn(format_args!("{}, {} MiB copied", counted(self.files, "file"), self.bytes >> 20));
+    }
+}
+
+impl Change for PutArgs {
+    fn volume(&self) -> &VolumeArgs {
+        &self.volume
+    }
+
+    fn check(&self) -> Result<()> {
+        super::sources_and_destination(&self.paths)?;
+        if let Some(mode) = &self.mode {
+            Mode::parse(mode).map_err(Failure::usage)?;
+        }
+        self.owner.as_deref().map_or(Ok(()), Owner::check)
+    }
+
+    fn apply(&self, tree: &Tree) -> Result<()> {
+        let (paths, dest) = super::sources_and_destination(&self.paths)?;
+        let owner = match &self.owner {
+            Some(owner) => match Owner::parse(owner, &|path| tree.table(path)) {
+                Ok(owner) => owner,
+                Err(why) => return tree.reported(why),
+            },
+            None => Owner::default(),
+        };
+        let mode = self.mode.as_deref().map(Mode::parse).transpose().map_err(Failure::usage)?;
+        let told = Told::new(self.progress);
+        let mut copy = CopyIn { owner, mode, told, ..CopyIn::new(tree) };
+        if let Err(problem) = copy.all(paths, dest) {
+            copy.problems.push(problem);
+        }
+        if copy.told.on {
+            copy.told.say();
+        }
+        for problem in copy.end() {
+            tree.report_line(problem);
+        }
+        Ok(())
+    }
+}
+
+/// True for the name of an open pipe or socket, as a shell gives it for `<(COMMAND)`: a link of
+/// `/proc` whose target is no path.
+fn is_open_pipe(path: &Path) -> bool {
+    let links_to = |prefix: &str| {
+        fs::read_link(path)
+            .is_ok_and(|target| target.as_os_str().as_bytes().starts_with(prefix.as_bytes()))
+    };
+    (links_to("pipe:[") || links_to("socket:["))
+        && fs::metadata(path)
+            .is_ok_and(|file| file.file_type().is_fifo() || file.file_type().is_socket())
 }
 
 /// Device and inode number of a file here.
 fn file_id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-/// Puts what is in a directory into the root directory of a volume. The root directory keeps its
-/// owner and mode, and gets the extended attributes, as with mke2fs.
-pub fn fill(image: &Path, dir: &Path, how: &Fill) -> Result<()> {
-    let mut options = VolumeOptions::default();
-    options.journal.path = how.journal.clone();
-    let mut tree = Tree::open_with(image, options, true)?;
-    let mut copy = CopyIn { xattrs: how.xattrs, is_new: true, ..CopyIn::new(&tree) };
-    if let Some(replaced) = &how.replaces {
-        copy.staged = std::mem::replace(&mut copy.image, file_id(replaced));
-    }
-    match tree.root() {
-        Ok(root) => {
-            let filled = copy.directory(dir, &root).and_then(|()| copy.attributes(dir, &root));
-            if let Err(problem) = filled {
-                copy.problem(dir, &*problem);
-            }
-        }
-        Err(error) => copy.problem(image, &error),
-    }
-    let (full, lacks_attributes) = (copy.full, copy.lacks_attributes);
-    let mut problems = copy.end();
-    // The last one is the reason that the command ends with.
-    let last = if full { None } else { problems.pop() };
-    for problem in problems {
-        tree.report_line(problem);
-    }
-    let line = "is too small for that: give a larger SIZE, or more inodes (-N)";
-    let shown = how.replaces.as_deref().unwrap_or(image);
-    let advice = match lacks_attributes {
-        true => " (-E no_copy_xattrs leaves all attributes out)",
-        false => "",
-    };
-    tree.close(match last {
-        _ if full => Err(Failure::about(shown.shown(), line)),
-        Some(problem) => Err(Failure::new(format_args!("{problem}{advice}"))),
-        None => Ok(()),
-    })
 }
 
 impl<'t> CopyIn<'t> {
@@ -123,12 +137,10 @@ impl<'t> CopyIn<'t> {
             buffer: vec![0; CHUNK],
             problems: Vec::new(),
             image: file_id(&tree.source),
-            staged: None,
-            xattrs: true,
-            is_new: false,
-            full: false,
             stopped: false,
-            lacks_attributes: false,
+            owner: Owner::default(),
+            mode: None,
+            told: Told::new(false),
         }
     }
 
@@ -162,6 +174,12 @@ impl<'t> CopyIn<'t> {
 
     fn path(&mut self, path: &OsStr, dest: &OsStr) -> std::result::Result<(), String> {
         let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
+        if path == "-" || is_open_pipe(Path::new(path)) {
+            return Err(format!(
+                "{}: what a pipe holds is not read: write it to a file first",
+                show(path)
+            ));
+        }
         let into = match self.tree.find(dest, true) {
             Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
             // A slash says that it should be one.
@@ -185,14 +203,12 @@ impl<'t> CopyIn<'t> {
     }
 
     fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        if interrupt::came() || self.stopped || (self.full && self.is_new) {
+        if interrupt::came() || self.stopped {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
-            let error = problem.downcast_ref();
-            self.full |= error == Some(&FsError::NoSpace);
             // No other file can be put there either.
-            self.stopped |= error == Some(&FsError::ReadOnly);
+            self.stopped |= problem.downcast_ref() == Some(&FsError::ReadOnly);
             self.problem(path, &*problem);
         }
     }
@@ -205,17 +221,19 @@ impl<'t> CopyIn<'t> {
     ) -> std::result::Result<(), Problem> {
         let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
-        if self.staged == Some(key) {
-            return Ok(());
-        }
         if self.image == Some(key) {
-            let why = "the image itself is left out";
-            if self.is_new {
-                // It was made there just before, by the command itself.
-                self.bar.suspend(|| warn(format_args!("note: {}: {why}", path.shown())));
-                return Ok(());
+            return Err("the image itself is left out".into());
+        }
+        if metadata.is_symlink() {
+            let (len, block) =
+                (fs::read_link(path)?.as_os_str().len(), self.tree.volume.block_size());
+            if len >= block as usize {
+                return Err(format!(
+                    "its target of {len} bytes is too long for blocks of {block} bytes: use \
+                     larger blocks (mkfs -b)"
+                )
+                .into());
             }
-            return Err(why.into());
         }
         let there = there(dir, name, metadata.is_dir())?;
         let shared = !metadata.is_dir() && metadata.nlink() > 1;
@@ -227,13 +245,19 @@ impl<'t> CopyIn<'t> {
                 self.fill_node(path, &metadata, &node)?;
                 node
             }
+            There::Nothing if metadata.is_file() => {
+                match self.whole_file(path, &metadata, dir, name, false)? {
+                    Some(node) => node,
+                    None => return Ok(()),
+                }
+            }
             There::Nothing => {
                 let node = make(path, &metadata, dir, name)?;
-                self.fill_node(path, &metadata, &node)?;
-                if interrupt::came() && metadata.is_file() {
-                    // Half a file looks like a whole one.
-                    drop(node);
-                    return Ok(dir.fs.unlink(dir.ino, name)?);
+                if let Err(problem) = self.fill_node(path, &metadata, &node) {
+                    if !metadata.is_dir() {
+                        let _ = dir.fs.unlink(dir.ino, name);
+                    }
+                    return Err(problem);
                 }
                 node
             }
@@ -242,10 +266,31 @@ impl<'t> CopyIn<'t> {
                 None => return Ok(()),
             },
         };
+        self.told.files += u64::from(!metadata.is_dir());
         if shared {
             self.made.insert(key, node);
         }
         Ok(())
+    }
+
+    /// Puts a regular file; `over` what has the name. It has no name before it is whole, and its
+    /// last reference deletes it then. `None` if a signal came before that.
+    fn whole_file(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        dir: &InodeRef<'t>,
+        name: &[u8],
+        over: bool,
+    ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
+        let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(metadata))?;
+        let node = InodeRef::from_attr(dir.fs, &attr);
+        self.fill_node(path, metadata, &node)?;
+        if interrupt::came() {
+            return Ok(None);
+        }
+        give_name(&node, dir, name, over)?;
+        Ok(Some(node))
     }
 
     /// Puts a file in the place of another one, which stays until the new one is whole. `None` if
@@ -258,15 +303,7 @@ impl<'t> CopyIn<'t> {
         name: &[u8],
     ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
         if metadata.is_file() {
-            // Until it has a name, its last reference deletes it.
-            let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(metadata))?;
-            let node = InodeRef::from_attr(dir.fs, &attr);
-            self.fill_node(path, metadata, &node)?;
-            if interrupt::came() {
-                return Ok(None);
-            }
-            give_name(&node, dir, name, true)?;
-            return Ok(Some(node));
+            return self.whole_file(path, metadata, dir, name, true);
         }
         let (node, temporary) = with_temporary(|temporary| make(path, metadata, dir, temporary))?;
         let put = self.fill_node(path, metadata, &node).and_then(|()| {
@@ -291,7 +328,7 @@ impl<'t> CopyIn<'t> {
             self.contents(&File::open(path)?, node)?;
         }
         self.attributes(path, node)?;
-        put_owner_mode_times(metadata, node)
+        self.put_owner_mode_times(metadata, node)
     }
 
     /// Copies what is in a directory.
@@ -306,9 +343,6 @@ impl<'t> CopyIn<'t> {
 
     /// Copies extended attributes.
     fn attributes(&mut self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
-        if !self.xattrs {
-            return Ok(());
-        }
         let mut names = vec![0; 65536];
         let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
         for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
@@ -323,11 +357,8 @@ impl<'t> CopyIn<'t> {
                     _ if error == FsError::NoSpace => return Err(error.into()),
                     _ => error.to_string(),
                 };
-                // The file is whole without it; of a new volume nothing is kept then.
-                let name = bytes_text(name);
-                let what = if self.is_new { "cannot be copied" } else { "is left out" };
-                let why = format!("the attribute {name} {what}: {why}");
-                self.lacks_attributes = true;
+                // The file is whole without it.
+                let why = format!("the attribute {} is left out: {why}", bytes_text(name));
                 self.problem(path, &*Problem::from(why));
             }
         }
@@ -370,11 +401,56 @@ impl<'t> CopyIn<'t> {
                 node.fs.write(node.ino, offset, &self.buffer[..count])?;
                 offset += count as u64;
                 self.bar.inc(count as u64);
+                self.told.moved(count as u64);
             }
+        }
+        if size == 0 {
+            // Files of proc and the like have contents all the same.
+            return self.copy_all(file, node);
         }
         if node.attr()?.size != size {
             node.fs.setattr(node.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         }
+        Ok(())
+    }
+
+    /// Copies a file that does not say how long it is.
+    fn copy_all(&mut self, file: &File, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+        let mut offset = 0;
+        while !interrupt::came() {
+            let count = file.read_at(&mut self.buffer, offset)?;
+            if count == 0 {
+                break;
+            }
+            node.fs.write(node.ino, offset, &self.buffer[..count])?;
+            offset += count as u64;
+            self.bar.inc(count as u64);
+            self.told.moved(count as u64);
+        }
+        Ok(())
+    }
+
+    fn put_owner_mode_times(
+        &self,
+        metadata: &Metadata,
+        node: &InodeRef<'_>,
+    ) -> std::result::Result<(), Problem> {
+        let time =
+            |sec, nsec: i64| SetTime::At(Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
+        let perm = (metadata.mode() & 0o7777) as u16;
+        let perm = match &self.mode {
+            Some(mode) => mode.applied(perm, metadata.is_dir(), 0),
+            None => perm,
+        };
+        let set = SetAttr {
+            perm: (!metadata.is_symlink()).then_some(perm),
+            uid: Some(self.owner.uid.unwrap_or(metadata.uid())),
+            gid: Some(self.owner.gid.unwrap_or(metadata.gid())),
+            atime: Some(time(metadata.atime(), metadata.atime_nsec())),
+            mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
+            ..SetAttr::default()
+        };
+        node.fs.setattr(node.ino, &set)?;
         Ok(())
     }
 }
@@ -412,7 +488,7 @@ fn there<'t>(dir: &InodeRef<'t>, name: &[u8], by_dir: bool) -> extol_vfs::Result
 const TRIES: u32 = 1000;
 
 /// Makes something under a temporary name, and gives that name.
-fn with_temporary<T>(
+pub(super) fn with_temporary<T>(
     mut make: impl FnMut(&[u8]) -> std::result::Result<T, Problem>,
 ) -> std::result::Result<(T, Vec<u8>), Problem> {
     for number in 0..TRIES {
@@ -426,7 +502,7 @@ fn with_temporary<T>(
 }
 
 /// Gives an inode one more name; `over` what has it.
-fn give_name(
+pub(super) fn give_name(
     node: &InodeRef<'_>,
     dir: &InodeRef<'_>,
     name: &[u8],
@@ -492,22 +568,4 @@ fn is_copied(name: &[u8]) -> bool {
         || name.starts_with(b"trusted.")
         || name.starts_with(b"system.posix_acl_")
         || name.starts_with(b"security.")
-}
-
-fn put_owner_mode_times(
-    metadata: &Metadata,
-    node: &InodeRef<'_>,
-) -> std::result::Result<(), Problem> {
-    let time =
-        |sec, nsec: i64| SetTime::At(Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
-    let set = SetAttr {
-        perm: (!metadata.is_symlink()).then_some((metadata.mode() & 0o7777) as u16),
-        uid: Some(metadata.uid()),
-        gid: Some(metadata.gid()),
-        atime: Some(time(metadata.atime(), metadata.atime_nsec())),
-        mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
-        ..SetAttr::default()
-    };
-    node.fs.setattr(node.ino, &set)?;
-    Ok(())
 }

@@ -18,9 +18,18 @@ fn run(words: &[&OsStr]) -> Result<()> {
         Command::Ls(args) => ls(&args),
         Command::Cat(args) => cat(&args),
         Command::Cp(args) => cp(&args),
-        Command::Put(args) => put(&args),
-        Command::Rm(args) => rm(&args),
-        Command::Mkdir(args) => mkdir(&args),
+        Command::Put(args) => change(&args),
+        Command::Rm(args) => change(&args),
+        Command::Mkdir(args) => change(&args),
+        Command::Mv(args) => change(&args),
+        Command::Ln(args) => change(&args),
+        Command::Chmod(args) => change(&args),
+        Command::Chown(args) => change(&args),
+        Command::Touch(args) => change(&args),
+        Command::Truncate(args) => change(&args),
+        Command::Mknod(args) => change(&args),
+        Command::Setxattr(args) => change(&args),
+        Command::Getxattr(args) => getxattr(&args),
         other => panic!("{other:?}"),
     }
 }
@@ -141,6 +150,18 @@ fn in_and_out_again() {
         fs::read(fixture.path("back/text")).unwrap(),
         fs::read(tree.join("a/b/text")).unwrap()
     );
+    check(&fixture.image);
+}
+
+/// Files of proc say that they are empty, and are not.
+#[test]
+fn files_that_do_not_say_their_size() {
+    let fixture = Fixture::new();
+    let source = "/proc/filesystems";
+    assert_eq!(fs::metadata(source).unwrap().len(), 0);
+    extol!("put", fixture.image, source, "/list").unwrap();
+    extol!("cp", fixture.image, "/list", fixture.path("list")).unwrap();
+    assert_eq!(fs::read(fixture.path("list")).unwrap(), fs::read(source).unwrap());
     check(&fixture.image);
 }
 

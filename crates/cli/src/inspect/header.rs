@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use extol::Header;
 use extol_jbd2::format::JournalSuperblock;
-use extol_ondisk::superblock::{DefaultMountOpts, State, SuperFlags};
+use extol_ondisk::superblock::{State, SuperFlags};
 use extol_ondisk::{Compat, GroupDesc, GroupNr, Incompat, RoCompat, Superblock, mmp};
 
 use extol_vfs::bytes_text;
@@ -43,8 +43,8 @@ pub(super) fn groups(header: &Header, descriptors: &[GroupDesc]) -> String {
         let count = u64::from(geo.group_desc_blocks(group));
         let end = (table + count).saturating_sub(1);
         // The one descriptor block of a meta group is no range.
-        let meta = geo.incompat.contains(Incompat::META_BG)
-            && group.0 / geo.descs_per_block() >= geo.first_meta_bg;
+        let meta = geo.incompat().contains(Incompat::META_BG)
+            && group.0 / geo.descs_per_block() >= geo.first_meta_bg();
         let blocks = if meta { table.to_string() } else { format!("{table}-{end}") };
         let at = place(has_super, start.to_string());
         let descriptors = place(count > 0, blocks);
@@ -116,7 +116,7 @@ impl Lines {
         if !sb.flags.is_empty() {
             self.line("Filesystem flags", flags(sb.flags));
         }
-        self.line("Default mount options", or(&mount_options(sb.default_mount_opts), "(none)"));
+        self.line("Default mount options", or(&sb.default_mount_opts.names().join(" "), "(none)"));
         if sb.mount_opts[0] != 0 {
             self.line("Mount options", padded_text(&sb.mount_opts));
         }
@@ -377,29 +377,6 @@ fn flags(flags: SuperFlags) -> String {
     // Each is followed by a space.
     let text: String = known.map(|(_, name)| format!("{name} ")).collect();
     or(&text, "(none)").to_owned()
-}
-
-fn mount_options(options: DefaultMountOpts) -> String {
-    use DefaultMountOpts as O;
-    let names = [
-        (O::DEBUG, "debug"),
-        (O::BSDGROUPS, "bsdgroups"),
-        (O::USER_XATTR, "user_xattr"),
-        (O::ACL, "acl"),
-        (O::UID16, "uid16"),
-        (O::NOBARRIER, "nobarrier"),
-        (O::BLOCK_VALIDITY, "block_validity"),
-        (O::DISCARD, "discard"),
-        (O::NODELALLOC, "nodelalloc"),
-    ];
-    let mode = match options & (O::JOURNAL_DATA | O::JOURNAL_ORDERED) {
-        O::JOURNAL_DATA => Some("journal_data"),
-        O::JOURNAL_ORDERED => Some("journal_data_ordered"),
-        both if !both.is_empty() => Some("journal_data_writeback"),
-        _ => None,
-    };
-    let known = names.iter().filter(|(bit, _)| options.contains(*bit)).map(|(_, name)| *name);
-    mode.into_iter().chain(known).collect::<Vec<_>>().join(" ")
 }
 
 /// A time span in the largest units that fit, as `6 months` or `1 week, 2 days`.

@@ -1,17 +1,24 @@
 //! `extol info`, `extol log` and `extol replay`.
 
+mod disk;
 mod header;
 mod journal_text;
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
+use extol_block::open::Layer;
 use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
+use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
 use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
-use crate::volume::{Replayed, VolumeOptions};
+use crate::files::human;
+use crate::options::Opening;
+use crate::volume::{Info, Replayed, Source, VolumeOptions};
 use crate::{options, volume};
+use disk::{Disk, Part};
 use journal_text::JournalText;
 
 /// Largest number of a block.
@@ -20,16 +27,16 @@ const MOST_BLOCK: u64 = (1 << 48) - 1;
 /// Shows size, features and state of a volume.
 pub fn info(args: &InfoArgs) -> Result<()> {
     args.refused.check()?;
-    let options = opening_options(args)?;
+    let (options, part) = opening_options(args)?;
+    let source = Source { path: &args.source, part };
     let place = options.access.superblock;
     if !(args.header || args.groups) {
-        let info = volume::info(&args.source, &options)?;
-        return show(args.json, &info, &info);
+        return show_info(source, &options, args.json);
     }
     if options.journal.path.is_some() {
         return Err(Failure::usage("journal_path= has no effect with -h and -g: leave it out"));
     }
-    let (header, descriptors) = volume::header(&args.source, place, args.groups)?;
+    let (header, descriptors) = volume::header(source, place, args.groups)?;
     let mut text = String::new();
     if args.header {
         text += &header::text(&header);
@@ -40,9 +47,72 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     print(text)
 }
 
+/// Shows the superblock.
+pub fn show_header(source: Source<'_>, place: Option<u64>) -> Result<()> {
+    let (header, _) = volume::header(source, place, false)?;
+    print(header::text(&header))
+}
+
+/// What a volume is, or which partitions a disk has.
+fn show_info(source: Source<'_>, options: &VolumeOptions, json: bool) -> Result<()> {
+    /// A volume, and which part of a disk it is.
+    #[derive(Serialize)]
+    struct Volume<'i> {
+        #[serde(flatten)]
+        info: &'i Info,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        part: Option<Part>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container: Option<&'static str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        backing: Vec<String>,
+    }
+    match volume::info(source, options) {
+        Ok((info, layers)) => {
+            let part = Part::of_layers(&layers);
+            let mut line = part.as_ref().map(Part::line).unwrap_or_default();
+            let container = layers.iter().find_map(Layer::container);
+            if let Some(known) = container {
+                let _ = writeln!(line, "{:<22} {}{}", "Packed in", known.what, details(&layers));
+            }
+            let container = container.map(|known| known.word);
+            let text = format!("{info}{line}");
+            let backing = backing(&layers).map(|path| path.shown().to_string()).collect();
+            show(json, &Volume { info: &info, part, container, backing }, &text)
+        }
+        Err(failure) => match volume::partitions(source)? {
+            None => Err(failure),
+            Some((table, bytes)) => {
+                let disk = Disk::new(&table, bytes);
+                show(json, &disk, &disk.text(source.path))
+            }
+        },
+    }
+}
+
+/// The files below an image.
+fn backing(layers: &[Layer]) -> impl Iterator<Item = &PathBuf> {
+    layers.iter().flat_map(|layer| match layer {
+        Layer::Qcow2 { backing, .. } => backing.as_slice(),
+        _ => &[],
+    })
+}
+
+/// More about what packs a volume.
+fn details(layers: &[Layer]) -> String {
+    let Some(Layer::Qcow2 { version, cluster, .. }) = layers.first() else {
+        return String::new();
+    };
+    let mut text = format!(" (version {version}, clusters of {})", human(*cluster));
+    for path in backing(layers) {
+        let _ = write!(text, ", over {}", path.shown());
+    }
+    text
+}
+
 /// The options that decide what is shown. Where the superblock is stands in those of dumpe2fs
 /// (`superblock=`, `blocksize=`) or in `sb=`.
-fn opening_options(args: &InfoArgs) -> Result<VolumeOptions> {
+fn opening_options(args: &InfoArgs) -> Result<(VolumeOptions, options::Part)> {
     let mistake =
         |name: &str, error: NumberError| Failure::usage(format_args!("option \"{name}\": {error}"));
     let (mut block, mut size, mut rest) = (None, None, Vec::new());
@@ -59,20 +129,22 @@ fn opening_options(args: &InfoArgs) -> Result<VolumeOptions> {
             _ => rest.push(options::quoted(&word)),
         }
     }
-    let mut options = options::volume_only(&rest)?;
+    let Opening { volume: mut options, part } = options::opening(&rest)?;
+    let source = Source { path: &args.source, part };
     if let Some(block) = block {
         options.access.superblock = Some(match size {
             Some(size) => block.saturating_mul(size) / 1024,
-            None => volume::find_superblock(&args.source, block)?,
+            None => volume::find_superblock(source, block)?,
         });
     }
-    Ok(options)
+    Ok((options, part))
 }
 
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
     let InspectArgs { json, options, source } = &args.inspect;
-    let replayed = volume::replay(source, &options::volume_only(options)?, args.dry_run)?;
+    let Opening { volume, part } = options::opening(options)?;
+    let replayed = volume::replay(Source { path: source, part }, &volume, args.dry_run)?;
     let text = replay_text(&replayed, args.dry_run);
     show(*json, &replayed, &text)
 }
@@ -123,7 +195,8 @@ fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
 
 /// Shows a journal.
 pub fn log(args: &InspectArgs) -> Result<()> {
-    let report = volume::journal(&args.source, &options::volume_only(&args.options)?)?;
+    let Opening { volume, part } = options::opening(&args.options)?;
+    let report = volume::journal(Source { path: &args.source, part }, &volume)?;
     show(args.json, &report, &JournalText(&report))
 }
 

@@ -178,6 +178,8 @@ fn see_also(roff: &mut Roff, command: &Command) {
         "mount" | "remount" => "extol(1), ext4(5), mount(8), fusermount3(1)",
         "umount" => "extol(1), umount(8), fusermount3(1)",
         "mkfs" => "extol(1), ext4(5), mke2fs(8)",
+        "resize" => "extol(1), resize2fs(8)",
+        "tune" => "extol(1), tune2fs(8), dumpe2fs(8)",
         "check" => "extol(1), e2fsck(8), fsck(8)",
         "info" | "log" => "extol(1), dumpe2fs(8), debugfs(8)",
         _ => "extol(1)",

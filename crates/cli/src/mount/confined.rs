@@ -22,8 +22,9 @@ pub(super) fn prepare_sandbox(
     }
     // A read-only mount may become read-write by a remount, and is opened again for that.
     let writes = !untrusted;
-    let mut files = vec![(request.source.as_path(), writes)];
-    files.extend(volume.journal.path.as_deref().map(|path| (path, writes)));
+    let mut files = vec![(extol_proc::image_of(&request.source), writes)];
+    let journal = volume.journal.path.as_deref().map(extol_proc::image_of);
+    files.extend(journal.map(|path| (path, writes)));
     sandbox::prepare(&sandbox::Config {
         kind: sandbox::Kind::Daemon,
         keep: sandbox::DAEMON,

@@ -8,11 +8,11 @@
 mod confined;
 mod request;
 mod serve;
-mod tags;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use extol_block::open::{OpenName, Window};
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{BlockMount, MountConfig};
 use extol_proc::Shown as _;
@@ -21,11 +21,11 @@ use extol_vfs::bytes_text;
 use crate::exit_report::ExitReporter;
 use crate::loop_device::LoopDevice;
 use crate::metrics::Metrics;
-use crate::options::{self, Split};
+use crate::options::{self, Part, Split};
 use crate::sandbox::process;
 use crate::signals::Guard;
 use crate::start_cleanup::MountTarget;
-use crate::volume::{self, Volume, VolumeOptions};
+use crate::volume::{self, Source, Volume, VolumeOptions};
 use crate::{daemon, interrupt, limits, remount};
 
 pub use request::Request;
@@ -46,11 +46,11 @@ pub fn run(mut request: Request) -> Result<()> {
         return Err(Failure::usage("-w cannot be used with norecovery: it means ro"));
     }
     let typed = std::mem::take(&mut request.source);
-    let resolved = tags::resolve(&typed)?;
+    let name = volume::name(Source { path: &typed, part: split.part })?;
     if request.named.is_none() {
-        request.named = Some(shown_source(&typed, &resolved));
+        request.named = Some(shown_source(&typed, &name));
     }
-    request.source = absolute(&resolved)?;
+    request.source = request::absolute_source(&name)?;
     request.resolve_target()?;
     if request.fake {
         return Ok(());
@@ -63,12 +63,7 @@ pub fn run(mut request: Request) -> Result<()> {
     }
     limits::take_descriptors()?;
     // Kept until the volume holds the device: the kernel detaches it on its last close.
-    let attached = split
-        .loop_part
-        .map(|part| LoopDevice::attach(&request.source, part, split.volume.access.read_only))
-        .transpose()
-        .map_err(|failure| request.as_typed(failure))?
-        .flatten();
+    let attached = attach_loop(&name, &split).map_err(|failure| request.as_typed(failure))?;
     if let Some(device) = &attached {
         let image = std::mem::replace(&mut request.source, device.path().to_owned());
         let named = request.named.take().unwrap_or_else(|| image.shown().to_string());
@@ -82,9 +77,24 @@ pub fn run(mut request: Request) -> Result<()> {
 }
 
 /// What stands for the source in messages: what was typed, and the device that a tag stands for.
-fn shown_source(typed: &Path, resolved: &Path) -> String {
+fn shown_source(typed: &Path, name: &OpenName) -> String {
     let shown = typed.shown().to_string();
-    if typed == resolved { shown } else { through(&shown, resolved) }
+    let is_itself = name.part.is_some() || *typed == name.path;
+    if is_itself { shown } else { through(&shown, &name.path) }
+}
+
+/// The loop device of a mount that is to have one, over all of the image or the part that is the
+/// volume.
+fn attach_loop(name: &OpenName, split: &Split) -> Result<Option<LoopDevice>> {
+    if !split.is_loop {
+        return Ok(None);
+    }
+    let image = absolute(&name.path)?;
+    let part = match name.part {
+        None => split.part.window,
+        Some(_) => volume::place(name)?,
+    };
+    LoopDevice::attach(&image, part, split.volume.access.read_only)
 }
 
 fn through(named: &str, device: &Path) -> String {
@@ -125,7 +135,10 @@ fn run_daemon(
     attached: Option<LoopDevice>,
     target: &MountTarget,
 ) -> Result<()> {
-    let Split { mut config, mut volume, metrics, untrusted, .. } = split;
+    let Split { mut config, mut volume, metrics, untrusted, mut part, .. } = split;
+    if attached.is_some() {
+        part.window = Window::default();
+    }
     use_inherited_device(request.fd, &mut config)?;
     confined::prepare_sandbox(request, &volume, untrusted)?;
 
@@ -134,7 +147,7 @@ fn run_daemon(
     let reporter = ExitReporter::listen()?;
     volume.access.mount_point = Some(request.dir.clone());
     volume.cache.kernel_caches = !config.direct_io;
-    let (fs, block) = open(request, &mut volume, untrusted).map_err(|failure| {
+    let (fs, block) = open(request, part, &mut volume, untrusted).map_err(|failure| {
         let failure = request.as_typed(failure);
         match interrupt::check() {
             Err(interrupted) => Failure { code: interrupted.code, ..failure },
@@ -175,19 +188,21 @@ fn use_inherited_device(fd: Option<i32>, config: &mut MountConfig) -> Result<()>
 /// words.
 fn open(
     request: &Request,
+    part: Part,
     volume: &mut VolumeOptions,
     untrusted: bool,
 ) -> Result<(Arc<Volume>, Option<BlockMount>)> {
-    let opened = volume::open_for_mount(&request.source, volume, untrusted);
+    let source = Source { path: &request.source, part };
+    let opened = volume::open_for_mount(source, volume, untrusted);
     if opened.is_ok()
         || volume.access.read_only
         || request.read_write
-        || !volume::is_write_protected(&request.source)
+        || !volume::is_write_protected(source)
     {
         return opened;
     }
     volume.access.read_only = true;
-    let opened = volume::open_for_mount(&request.source, volume, untrusted)?;
+    let opened = volume::open_for_mount(source, volume, untrusted)?;
     warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.place()));
     Ok(opened)
 }

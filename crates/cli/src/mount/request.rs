@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind::PermissionDenied;
 use std::path::{Path, PathBuf};
 
+use extol_block::open::OpenName;
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountError;
 use extol_proc::Shown as _;
@@ -100,6 +101,9 @@ impl Request {
             && let Some(rest) = failure.line.strip_prefix(&opened)
         {
             failure.line = format!("{named}: {rest}");
+            // (The advice names a partition of the same.)
+            let part = format!("say {}:", self.source.shown());
+            failure.line = failure.line.replace(&part, &format!("say {named}:"));
         }
         failure
     }
@@ -212,12 +216,21 @@ fn source_and_dir(args: &MountArgs) -> Result<(PathBuf, PathBuf)> {
 
 /// A path without links. It is an error where it leads to nothing.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+    path.canonicalize().map_err(|error| unresolved(path, error))
+}
+
+/// The name of a volume without links.
+pub(super) fn absolute_source(name: &OpenName) -> Result<PathBuf> {
+    name.absolute().map_err(|error| unresolved(&name.path, error))
+}
+
+fn unresolved(path: &Path, error: std::io::Error) -> Failure {
+    match rustix::io::Errno::from_io_error(&error) {
         Some(errno) if extol_fuse::is_dead(errno) => {
             MountError::Dead { dir: path.to_owned() }.into()
         }
         _ => Failure::system_call(path.shown(), error),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -121,10 +121,12 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// Words that the list itself has, beside those of the kernel and the library.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "loop",
     "offset=",
     "sizelimit=",
+    "expand=",
+    "backing=",
     "untrusted",
     "metrics=",
     "fakeroot",

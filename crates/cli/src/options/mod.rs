@@ -12,6 +12,7 @@ mod foreign;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
+use extol_block::open::{Backing, Window};
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
 use extol_vfs::{NumberError, bytes_text, number};
@@ -50,8 +51,11 @@ pub struct Split {
     /// The volume is not trusted.
     pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
-    pub loop_part: Option<LoopPart>,
-    /// The words that ask for that, which the process that starts the daemon acts on.
+    pub is_loop: bool,
+    /// Which part of an image or a device is the volume.
+    pub part: Part,
+    /// The words about a loop device, and the part that it shows, which the process that starts the
+    /// daemon acts on.
     pub loop_words: Vec<OsString>,
     /// Users that are let in have all rights.
     fakeroot: bool,
@@ -61,15 +65,6 @@ pub struct Split {
     pub words: Vec<OsString>,
 }
 
-/// Which part of an image becomes a loop device.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct LoopPart {
-    /// Where it begins, in bytes.
-    pub offset: u64,
-    /// Its most bytes; `None`: to the end.
-    pub limit: Option<u64>,
-}
-
 /// What a word is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Word {
@@ -77,6 +72,8 @@ enum Word {
     Taken,
     /// For the process that starts it.
     ForLoop,
+    /// For the loop device, or without one for the process that serves.
+    Window,
     /// For other programs.
     PassedOver,
     Unknown,
@@ -92,22 +89,29 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
         volume: VolumeOptions::default(),
         metrics: None,
         untrusted: false,
-        loop_part: None,
+        is_loop: false,
+        part: Part::default(),
         loop_words: Vec::new(),
         fakeroot: false,
         read_only_is_implied: false,
         words: Vec::new(),
     };
+    let mut windows = Vec::new();
     for word in lists.iter().flat_map(words) {
         match split.take(&word)? {
             Word::Taken => split.words.push(quoted(&word)),
             Word::ForLoop => split.loop_words.push(quoted(&word)),
+            Word::Window => windows.push(quoted(&word)),
             Word::Unknown if !sloppy => return Err(unknown(&word)),
             Word::PassedOver | Word::Unknown => {}
         }
     }
     split.check()?;
+    let of_window = if split.is_loop { &mut split.loop_words } else { &mut split.words };
+    of_window.append(&mut windows);
     if split.untrusted {
+        // (What an image that is not trusted names is not opened.)
+        split.part.backing.get_or_insert(&Backing::None);
         // These hold against all other words, in any order.
         for word in ["ro", "nosuid", "nodev", "noexec"] {
             split.accept(word)?;
@@ -141,6 +145,9 @@ impl Split {
         }
         if self.take_loop(text)? {
             return Ok(Word::ForLoop);
+        }
+        if take_part(text, &mut self.part)? {
+            return Ok(Word::Window);
         }
         let kernel = self.accept(text)?;
         let (name, value) = parts(text);
@@ -192,21 +199,14 @@ impl Split {
 
     /// Takes a word about a loop device, which the process in the background does not make again.
     fn take_loop(&mut self, text: &str) -> Result<bool> {
-        let (name, value) = parts(text);
-        let size = || {
-            let value = value.ok_or_else(|| bad(text, "give a number of bytes, or a size: 1m"))?;
-            number::size(value, 1, 0..=MOST_OFFSET).map_err(|why| about(text, &why))
-        };
-        match name {
-            LOOP if value.is_some() => {
-                return Err(bad(text, "Extol finds a free loop device itself: use loop"));
+        match parts(text) {
+            (LOOP, Some(_)) => Err(bad(text, "Extol finds a free loop device itself: use loop")),
+            (LOOP, None) => {
+                self.is_loop = true;
+                Ok(true)
             }
-            LOOP => drop(self.loop_part.get_or_insert_default()),
-            "offset" => self.loop_part.get_or_insert_default().offset = size()?,
-            "sizelimit" => self.loop_part.get_or_insert_default().limit = Some(size()?),
-            _ => return Ok(false),
+            _ => Ok(false),
         }
-        Ok(true)
     }
 
     /// Refuses words that do not go together.
@@ -221,18 +221,48 @@ impl Split {
         if self.config.allow_root && self.config.allow_idmap {
             return refuse("allow_root cannot be used with allow_idmap");
         }
-        match self.loop_part {
-            Some(_) if rustix::process::geteuid().is_root() => Ok(()),
-            Some(part) if part == LoopPart::default() => {
-                refuse("loop needs a loop device, which only root can make: leave out loop")
-            }
-            Some(_) => refuse(
-                "offset= and sizelimit= need a loop device, which only root can make: copy that \
-                 part of the image to a file (dd)",
-            ),
-            None => Ok(()),
+        if self.is_loop && !rustix::process::geteuid().is_root() {
+            return refuse("loop needs a loop device, which only root can make: leave out loop");
         }
+        Ok(())
     }
+}
+
+/// Which part of an image is the volume, and how far the image may be expanded for that.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Part {
+    /// The part.
+    pub window: Window,
+    /// Most bytes of a compressed image when it is expanded.
+    pub expand: Option<u64>,
+    /// Which backing files of an image may be opened. (A command line has few such words: what
+    /// they say stays in memory.)
+    pub backing: Option<&'static Backing>,
+}
+
+/// Takes a word about the part of an image that is the volume.
+fn take_part(text: &str, part: &mut Part) -> Result<bool> {
+    let (name, value) = parts(text);
+    let size = |least| {
+        let value = value.ok_or_else(|| bad(text, "give a number of bytes, or a size: 1m"))?;
+        number::size(value, 1, least..=MOST_OFFSET).map_err(|why| about(text, &why))
+    };
+    match name {
+        "offset" => part.window.offset = size(0)?,
+        "sizelimit" => part.window.limit = Some(size(0)?),
+        "expand" => part.expand = Some(size(1)?),
+        "backing" => {
+            let how = match value {
+                None | Some("") => return Err(bad(text, "give auto, none, or a file")),
+                Some("auto") => Backing::Auto,
+                Some("none") => Backing::None,
+                Some(path) => Backing::Path(std::path::absolute(path).unwrap_or(path.into())),
+            };
+            part.backing = Some(Box::leak(Box::new(how)));
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// The failure for a word with a bad value.
@@ -270,16 +300,30 @@ fn not_text(word: &OsStr) -> Result<bool> {
     )))
 }
 
-/// Options of the library alone, for commands that do not mount.
-pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
-    let mut options = VolumeOptions::default();
+/// Options of commands that open a volume and do not mount it.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// Those of the library.
+    pub volume: VolumeOptions,
+    /// Which part of an image or a device is the volume.
+    pub part: Part,
+}
+
+/// The options of a command that does not mount.
+pub fn opening(lists: &[impl AsRef<OsStr>]) -> Result<Opening> {
+    let mut opening = Opening::default();
+    let Opening { volume: options, part } = &mut opening;
     for word in lists.iter().flat_map(words) {
         if let Some(path) = word.as_bytes().strip_prefix(JOURNAL_PATH).filter(|p| !p.is_empty()) {
             options.journal.path = Some(OsStr::from_bytes(path).into());
             continue;
         }
-        let taken = match text_of(&word).map(parts) {
-            Some((name, value)) => options.set(name, value).map_err(Failure::usage)?,
+        let taken = match text_of(&word) {
+            Some(text) if take_part(text, part)? => true,
+            Some(text) => {
+                let (name, value) = parts(text);
+                options.set(name, value).map_err(Failure::usage)?
+            }
             None => not_text(&word)?,
         };
         if !taken {
@@ -291,7 +335,22 @@ pub fn volume_only(lists: &[impl AsRef<OsStr>]) -> Result<VolumeOptions> {
     }
     options.check().map_err(Failure::usage)?;
     options.access.read_only |= options.access.norecovery;
-    Ok(options)
+    Ok(opening)
+}
+
+/// The options of a command that takes only those that say which part of an image is the volume.
+pub fn part_only(lists: &[impl AsRef<OsStr>]) -> Result<Part> {
+    let mut part = Part::default();
+    for word in lists.iter().flat_map(words) {
+        if !text_of(&word).map_or(Ok(false), |text| take_part(text, &mut part))? {
+            return Err(Failure::usage(format_args!(
+                "unknown option \"{}\": only offset=, sizelimit=, expand= and backing= are known \
+                 here",
+                bytes_text(word.as_bytes())
+            )));
+        }
+    }
+    Ok(part)
 }
 
 /// The words of a list. A comma inside a value is written `\,` or the value is put in double
@@ -421,18 +480,30 @@ mod tests {
             assert!(split.read_only_is_implied, "{list}");
         }
         assert!(!split(&lists("ro,norecovery"), false).unwrap().read_only_is_implied);
-        assert!(volume_only(&lists("noload")).unwrap().access.read_only);
+        assert!(opening(&lists("noload")).unwrap().volume.access.read_only);
     }
 
     #[test]
-    fn a_part_of_an_image_is_a_loop_device() {
+    fn a_part_of_an_image_may_be_a_loop_device() {
+        let window = Window { offset: 1 << 20, limit: Some(4096) };
+        let split = split(&lists("ro,offset=1m,sizelimit=4096"), false).unwrap();
+        assert_eq!((split.part.window, split.is_loop), (window, false));
+        assert_eq!((split.words.len(), split.loop_words.len()), (3, 0));
+        let again = super::split(&split.words, false).unwrap();
+        assert_eq!(again.part.window, window, "the daemon gets the same");
+        assert_eq!(opening(&lists("sizelimit=4k,offset=1m")).unwrap().part.window, window);
+        let backing = |text: &str| opening(&lists(text)).map(|o| o.part.backing.unwrap().clone());
+        assert_eq!(backing("backing=none").unwrap(), Backing::None);
+        assert_eq!(backing("backing=/a").unwrap(), Backing::Path("/a".into()));
+        assert!(backing("backing=").is_err());
+        assert_eq!(opening(&lists("expand=1g")).unwrap().part.expand, Some(1 << 30));
         if !rustix::process::geteuid().is_root() {
             println!("SKIP: only root has loop devices");
             return;
         }
-        let split = split(&lists("ro,offset=1m,sizelimit=4096"), false).unwrap();
-        assert_eq!(split.loop_part, Some(LoopPart { offset: 1 << 20, limit: Some(4096) }));
-        assert_eq!((split.words.len(), split.loop_words.len()), (1, 2));
+        let split = super::split(&lists("ro,offset=1m,loop,sizelimit=4096"), false).unwrap();
+        assert_eq!((split.part.window, split.is_loop), (window, true));
+        assert_eq!((split.words.len(), split.loop_words.len()), (1, 3));
     }
 
     #[test]
@@ -455,6 +526,6 @@ mod tests {
         assert_eq!(sloppy.words, ["ro", r"fsname=a\,b"]);
         assert_eq!(split(&sloppy.words, false).unwrap().config.source, "a,b");
         assert_eq!(split(&lists("data=x"), true).unwrap_err().code, 1);
-        assert_eq!(volume_only(&lists("nosuid")).unwrap_err().code, 1);
+        assert_eq!(opening(&lists("nosuid")).unwrap_err().code, 1);
     }
 }

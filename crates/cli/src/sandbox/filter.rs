@@ -245,6 +245,7 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         libc::F_SETFD,
         libc::F_GETFL,
         libc::F_SETFL,
+        libc::F_OFD_SETLK,
     ]);
     Ok(vec![
         (libc::SYS_mmap, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),

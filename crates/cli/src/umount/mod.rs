@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{DAEMON_XATTR, MountError};
-use extol_proc::{Mount, MountTable, Process, Shown as _, Target, Users};
+use extol_proc::{Mount, MountTable, Process, Shown as _, Target, Users, image_of};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -304,7 +304,7 @@ impl Unmount {
     fn daemon_in_proc(&self) -> Option<Daemon> {
         let device = self.mount.device;
         let mut found = extol_proc::bounded(move || extol_proc::daemons_of(device));
-        let volume = std::fs::metadata(&self.mount.source).ok();
+        let volume = std::fs::metadata(image_of(Path::new(&self.mount.source))).ok();
         if let Some(volume) = volume.filter(|_| found.is_empty()) {
             found = extol_proc::volume_holders(&volume);
         }
@@ -468,6 +468,9 @@ impl Unmount {
 /// is not said which is meant.
 fn of_volume<'t>(table: &'t MountTable, path: &Path) -> Result<Option<&'t Mount>> {
     let named = || table.iter().rev().find(|m| m.is_extol() && m.source == *path);
+    if extol_proc::split_part(path).is_some() {
+        return Ok(named());
+    }
     let Ok(volume) = std::fs::metadata(path) else { return Ok(named()) };
     let found = table.of_volume(&volume, Path::new("/"));
     let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(named()) };

@@ -20,6 +20,7 @@
 //! | `_IOW('f', 43, u32)` | EXT4_IOC_CHECKPOINT | the log | here: rights over the mount |
 //! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | all | here: rights over the mount |
 //! | `_IOW(0xE4, 3, u32)` | shutdown (modes of EXT4_IOC_SHUTDOWN) | all | here: rights over the mount |
+//! | `_IOW('f', 16, u64)` | EXT4_IOC_RESIZE_FS | size of the volume | here: CAP_SYS_RESOURCE or rights over the mount |
 //! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
 //! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | all others | | | refused: ENOTTY |
@@ -72,6 +73,7 @@ const FSGETXATTR: u32 = number(READ, 28, b'X', 31);
 const FSSETXATTR: u32 = number(WRITE, 28, b'X', 32);
 const FITRIM: u32 = number(READ | WRITE, 24, b'X', 121);
 
+const RESIZE: u32 = number(WRITE, 8, b'f', 16);
 const CHECKPOINT: u32 = number(WRITE, 4, b'f', 43);
 const SHUTDOWN: u32 = number(READ, 4, b'X', 125);
 const FREEZE: u32 = number(0, 0, 0xE4, 1);
@@ -106,6 +108,8 @@ enum Check {
     Kernel { bytes: usize, else_answer: i32 },
     /// This daemon: the caller needs rights over the mount.
     Mount,
+    /// This daemon: the caller needs CAP_SYS_RESOURCE, as in ext4, or rights over the mount.
+    Resource,
     /// This daemon: the caller needs CAP_SYS_ADMIN.
     Admin,
 }
@@ -141,7 +145,7 @@ impl<'r> Call<'_, 'r> {
 type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
 
 /// All ioctls that are answered, and the check of each. What is not here is refused.
-const TABLE: [(u32, Check, Work); 18] = [
+const TABLE: [(u32, Check, Work); 19] = [
     (GETFLAGS, Check::Reads, get_flags),
     (GETFLAGS_32, Check::Reads, get_flags),
     (SETFLAGS, Check::Kernel { bytes: 4, else_answer: libc::EOPNOTSUPP }, set_flags),
@@ -155,6 +159,7 @@ const TABLE: [(u32, Check, Work); 18] = [
     (GET_TUNE, Check::Reads, get_tune),
     (SET_TUNE, Check::Admin, set_tune),
     (FITRIM, Check::Mount, fitrim),
+    (RESIZE, Check::Resource, resize),
     (CHECKPOINT, Check::Mount, checkpoint),
     (FREEZE, Check::Mount, freeze),
     (THAW, Check::Mount, thaw),
@@ -189,6 +194,10 @@ impl Context<'_> {
             Check::Kernel { bytes, .. } if call.is_kernels(bytes) => Ok(()),
             Check::Kernel { else_answer, .. } => Err(Errno(else_answer)),
             Check::Mount => self.owner.check(call.request),
+            Check::Resource => {
+                let may = self.owner.check_capability(call.request, capability::SYS_RESOURCE);
+                may.or_else(|_| self.owner.check(call.request))
+            }
             Check::Admin => self.owner.check_capability(call.request, capability::SYS_ADMIN),
         }
     }
@@ -203,8 +212,7 @@ fn set_flags(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Resul
     let flags = call.input().u32()?;
     let changed = flags ^ context.fs.getattr(call.ino)?.flags;
     if changed & JOURNAL_DATA != 0 {
-        let may = context.owner.check_capability(call.request, capability::SYS_RESOURCE);
-        may.or_else(|_| context.owner.check(call.request))?;
+        context.check(Check::Resource, call)?;
     }
     change(context, call, SetAttr { flags: Some(flags), ..SetAttr::default() })
 }
@@ -315,6 +323,15 @@ fn fitrim(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Resu
     Ok(())
 }
 
+/// The argument is the number of blocks. It is done when this returns, as in ext4.
+fn resize(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let blocks = call.input().u64()?;
+    let size = u64::from(context.fs.statfs()?.block_size);
+    let bytes = blocks.checked_mul(size).ok_or(Errno(libc::EINVAL))?;
+    context.fs.grow(Some(bytes), None).map_err(|refused| refused.error)?;
+    Ok(())
+}
+
 fn checkpoint(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
     let flags = CheckpointFlags::from_bits(call.input().u32()?).ok_or(Errno(libc::EINVAL))?;
     Ok(context.fs.checkpoint(flags)?)
@@ -371,6 +388,7 @@ mod tests {
         assert_eq!(FSSETXATTR, 0x401c_5820);
         assert_eq!(FITRIM, 0xc018_5879);
         assert_eq!(CHECKPOINT, 0x4004_662b);
+        assert_eq!(RESIZE, 0x4008_6610);
         assert_eq!(SHUTDOWN, 0x8004_587d);
     }
 

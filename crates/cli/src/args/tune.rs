@@ -1,0 +1,166 @@
+//! Arguments of tune.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueHint};
+use extol::tune::{DEFAULT_OPTIONS, EXTENDED, FEATURES};
+use extol_cli_common::manual;
+use extol_vfs::{NumberError, number};
+
+use super::offer;
+use super::refused::{Refusal, refused};
+
+/// Change label, UUID, features and other properties of a volume.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol tune -L data -m 1 disk.img",
+        "extol tune -O fast_commit,orphan_file /dev/vg/data",
+        "extol tune -U random -c 0 -i 0 copy.img",
+        "extol tune -L data /mnt/data",
+    ),
+    long_about = "Change label, UUID, features and other properties of a volume.\n\n\
+        The options are those of tune2fs. What was changed is printed, one line for each property. \
+        All of it becomes durable together, in one transaction of the journal: after a crash all \
+        old values hold, or all new ones.\n\n\
+        Features that can be switched on: dir_index, dir_nlink, extent, extra_isize, fast_commit, \
+        flex_bg, huge_file, large_dir, large_file, metadata_csum_seed, orphan_file, project, \
+        stable_inodes; and off, with a ^ before the name: all of these but extent, flex_bg, \
+        large_dir and stable_inodes. One that a file or directory depends on stays. For any other \
+        the answer says what to use instead.\n\n\
+        Of -E, mount_opts= takes the rest of its list; an extended option behind it is refused, \
+        since it would become part of the text.\n\n\
+        A new UUID keeps the checksums as they are: the volume gets metadata_csum_seed.\n\n\
+        With -O or -U the volume is checked first, since damage could spread; -f leaves that out. \
+        A volume that Extol has mounted is named by a directory on it; then -L, -e, -m, -r, -u, \
+        -g, -c, -C, -i, -T, -o and, of -E, stride, stripe_width, hash_alg, mount_opts and \
+        force_fsck work."
+)]
+pub struct TuneArgs {
+    /// Label, 16 bytes at most.
+    #[arg(short = 'L', value_name = "LABEL", value_hint = ValueHint::Other,
+        allow_hyphen_values = true)]
+    pub label: Option<OsString>,
+    /// UUID, or random, time (made of the time of day), clear (all zero).
+    #[arg(short = 'U', value_name = "UUID", value_hint = ValueHint::Other)]
+    pub uuid: Option<String>,
+    /// Percentage of blocks kept for root, 50 at most.
+    #[arg(short = 'm', value_name = "PERCENT", value_parser = percent,
+        allow_negative_numbers = true)]
+    pub reserved_percent: Option<f64>,
+    /// Number of blocks kept for root.
+    #[arg(short = 'r', value_name = "BLOCKS", value_parser = blocks,
+        allow_negative_numbers = true, conflicts_with = "reserved_percent")]
+    pub reserved_blocks: Option<u64>,
+    /// User that may take them as well.
+    #[arg(short = 'u', value_name = "USER", value_hint = ValueHint::Username)]
+    pub reserved_user: Option<String>,
+    /// Group that may take them as well.
+    #[arg(short = 'g', value_name = "GROUP")]
+    pub reserved_group: Option<String>,
+    /// Behaviour on errors: continue, remount-ro or panic.
+    #[arg(short = 'e', value_name = "BEHAVIOUR",
+        value_parser = offer::text(offer::ERRORS), hide_possible_values = true)]
+    pub errors: Option<String>,
+    /// Mounts after which e2fsck checks it; 0 or -1: never.
+    #[arg(short = 'c', value_name = "COUNT", allow_negative_numbers = true,
+        value_parser = most_mounts)]
+    pub most_mounts: Option<i16>,
+    /// Mounts since the last check.
+    #[arg(short = 'C', value_name = "COUNT", allow_negative_numbers = true,
+        value_parser = mounts)]
+    pub mounts: Option<u16>,
+    /// Time between two checks: days, or with d, w, m or s behind the number; 0: never.
+    #[arg(short = 'i', value_name = "TIME", allow_negative_numbers = true)]
+    pub interval: Option<String>,
+    /// Time of the last check: now, @SECONDS, or YYYYMMDD[HH[MM[SS]]] in UTC.
+    #[arg(short = 'T', value_name = "TIME")]
+    pub last_check: Option<String>,
+    /// Directory where it was last mounted, 64 bytes at most.
+    #[arg(short = 'M', value_name = "DIR")]
+    pub last_mounted: Option<OsString>,
+    /// Mount options that hold by default, or with a ^ before the name do not.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = offer::text(DEFAULT_OPTIONS), hide_possible_values = true)]
+    pub default_options: Vec<String>,
+    /// Features to switch on, or with a ^ before the name off.
+    #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append,
+        value_parser = offer::text(FEATURES), hide_possible_values = true)]
+    pub features: Vec<String>,
+    /// Extended options: stride=, stripe_width=, hash_alg=, mount_opts=, orphan_file_size=,
+    /// mmp_update_interval=, force_fsck, test_fs, ^test_fs.
+    #[arg(short = 'E', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = offer::text(EXTENDED), hide_possible_values = true)]
+    pub extended: Vec<String>,
+    /// Only print the superblock, as info -h does.
+    #[arg(short = 'l')]
+    pub list: bool,
+    /// Do not check the volume first.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print what was changed as JSON (see the json page of the guide).
+    #[arg(long, conflicts_with_all = ["quiet", "list"])]
+    pub json: bool,
+    /// Options for opening the volume: journal_path=, offset=, sizelimit=.
+    #[arg(long, value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
+        hide_possible_values = true)]
+    pub opening: Vec<String>,
+    #[command(flatten)]
+    pub refused: TuneRefused,
+    /// Disk image or block device, or a directory on a volume that Extol has mounted.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub source: PathBuf,
+}
+
+/// Options of tune2fs that are not supported.
+#[derive(Args, Debug)]
+pub struct TuneRefused {
+    #[arg(short = 'j', hide = true)]
+    add_journal: bool,
+    #[arg(short = 'J', hide = true)]
+    journal: Option<OsString>,
+    #[arg(short = 'Q', hide = true)]
+    quota: Option<OsString>,
+    #[arg(short = 'I', hide = true)]
+    inode_size: Option<OsString>,
+    #[arg(short = 'z', hide = true)]
+    undo_file: Option<OsString>,
+}
+
+impl TuneRefused {
+    /// The line for the first of them that was given.
+    pub fn check(&self) -> extol_cli_common::Result<()> {
+        let size = "all inodes would move: make a new volume, and copy the files";
+        refused(&[
+            Refusal(self.add_journal, "-j", "use tune2fs -j"),
+            Refusal(self.journal.is_some(), "-J", "use tune2fs -J"),
+            Refusal(self.quota.is_some(), "-Q", "Extol does not write volumes with quota files"),
+            Refusal(self.inode_size.is_some(), "-I", size),
+            Refusal(self.undo_file.is_some(), "-z", "copy the volume before"),
+        ])
+    }
+}
+
+fn percent(text: &str) -> Result<f64, NumberError> {
+    number::percent(text, 0.0..=50.0)
+}
+
+fn blocks(text: &str) -> Result<u64, NumberError> {
+    number::count(text, 0..=u64::MAX)
+}
+
+/// A count, or -1 for never.
+fn most_mounts(text: &str) -> Result<i16, NumberError> {
+    if text == "-1" {
+        return Ok(-1);
+    }
+    number::count(text, 0..=i16::MAX.unsigned_abs()).map(u16::cast_signed)
+}
+
+fn mounts(text: &str) -> Result<u16, NumberError> {
+    number::count(text, 0..=u16::MAX)
+}

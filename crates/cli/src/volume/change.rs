@@ -1,0 +1,118 @@
+//! What changes a volume as a whole, or asks for such a change: its size, its properties.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extol::resize::{Minimum, ResizeProgress};
+use extol::tune::{Request, Tuned};
+use extol_block::{OpenOptions, SharedDevice};
+use extol_check::{CheckOptions, Recoverer, Recovery};
+use extol_cli_common::{Failure, Result, counted};
+use extol_proc::Shown as _;
+
+use super::{
+    Source, Volume, VolumeOptions, cannot_open, direct, name, open_options, open_part, open_told,
+    recovered, refuse_member, refused, with_wait_messages,
+};
+
+/// Opens a volume that is to become larger or smaller; with `check` only if it has no damage.
+pub fn open_to_resize(
+    source: Source<'_>,
+    options: &VolumeOptions,
+    check: bool,
+) -> Result<Arc<Volume>> {
+    change(source, options, check.then_some("resized"), |device, options| {
+        Volume::open(device.clone(), options)
+    })
+}
+
+/// Changes properties of a volume; with `check` only if it has no damage.
+pub fn tune(
+    source: Source<'_>,
+    options: &VolumeOptions,
+    check: bool,
+    request: &Request,
+) -> Result<Tuned> {
+    change(source, options, check.then_some("tuned"), |device, options| {
+        extol::tune::tune(device, options, request)
+    })
+}
+
+/// How small a volume can be. The device is only read.
+pub fn minimum(
+    source: Source<'_>,
+    options: &VolumeOptions,
+    check: bool,
+    progress: &mut dyn FnMut(ResizeProgress) -> bool,
+) -> Result<Minimum> {
+    let how = OpenOptions::read_only();
+    change_opened(source, options, how, check.then_some("resized"), |device, options| {
+        Volume::minimum(device, options, progress)
+    })
+}
+
+/// Does something to a volume as a whole; with a word for it (what a damaged volume is not) only if
+/// it has no damage.
+fn change<T, E: std::fmt::Display>(
+    source: Source<'_>,
+    options: &VolumeOptions,
+    checked: Option<&str>,
+    work: impl FnOnce(&SharedDevice, &VolumeOptions) -> std::result::Result<T, E>,
+) -> Result<T> {
+    change_opened(source, options, open_options(options), checked, work)
+}
+
+/// As that, with the device and an external journal opened so.
+fn change_opened<T, E: std::fmt::Display>(
+    source: Source<'_>,
+    options: &VolumeOptions,
+    how: OpenOptions,
+    checked: Option<&str>,
+    work: impl FnOnce(&SharedDevice, &VolumeOptions) -> std::result::Result<T, E>,
+) -> Result<T> {
+    let named = name(source)?;
+    let opened = open_told(&named, &how.clone().direct(direct(options)))
+        .map_err(|error| cannot_open(source.path, &error))?;
+    if !how.read_only {
+        refuse_member(&named, &opened)?;
+    }
+    let mut options = with_wait_messages(options).without_threads();
+    if options.journal.device.is_none()
+        && let Some(path) = &options.journal.path
+    {
+        let journal = open_part(path, &how)?;
+        options.journal.device = Some(journal.device);
+    }
+    let refused = |error: &dyn std::fmt::Display| refused(&named, &opened, &options, error);
+    if let Some(how) = checked {
+        let journal = options.journal.device.as_ref();
+        require_clean(source.path, &opened.device, journal, how, &refused)?;
+    }
+    work(&opened.device, &options).map_err(|error| refused(&error))
+}
+
+/// Refuses a volume that is damaged; `how` says what it is not.
+pub fn require_clean(
+    source: &Path,
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+    how: &str,
+    refused: &dyn Fn(&dyn std::fmt::Display) -> Failure,
+) -> Result<()> {
+    let opts = CheckOptions {
+        recovery: Recovery::InMemory,
+        journal: journal.cloned(),
+        fast_commits: Some(Recoverer(recovered)),
+        ..CheckOptions::default()
+    };
+    let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
+    let report =
+        extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    Err(about(&format_args!(
+        "is damaged ({}) and not {how}: extol check lists the damage",
+        counted(report.errors, "error")
+    )))
+}
