@@ -11,6 +11,7 @@
 //!   noop/       what FUSE allows: a mount of a file system that does nothing
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   published/  the published tables, and the same measured here beside them
+//!   images/     images made of directories, beside mke2fs -d and others
 //!   scale/      more and more files, a longer dirty log, a larger volume
 //! ```
 //!
@@ -20,6 +21,7 @@
 
 pub mod contender;
 mod daemon;
+pub mod images;
 mod machine;
 pub mod medium;
 pub mod noop;

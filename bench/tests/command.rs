@@ -376,6 +376,28 @@ fn a_small_tmpfs_is_not_filled() {
     assert!(fits.success(), "{}", fits.output);
 }
 
+#[test]
+fn images_of_directories() {
+    if !require(&[Need::Root, Need::Loop]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let line = "image --part 200 --rounds 1 --source tree,dirs,empty,large";
+    let report = bench(&scratch, line);
+    let rows = report["results"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4 * 4, "{report:#}");
+    for row in rows {
+        assert!(row["seconds"]["median"].as_f64() > Some(0.0), "{row}");
+        assert!(row["allocated"].as_u64() > Some(0), "{row}");
+    }
+    // Memory grows with the number of files alone, however fast this machine is.
+    let goals = report["goals"].as_array().expect("goals");
+    let memory = goals.iter().filter(|goal| goal["what"].as_str().unwrap().contains("memory"));
+    let met: Vec<_> = memory.map(|goal| goal["met"].as_bool()).collect();
+    assert_eq!(met, [Some(true); 4], "{goals:#?}");
+    assert!(is_empty(scratch.path()));
+}
+
 /// Growing volumes, recoveries and large volumes at their smallest.
 #[test]
 fn scale_in_this_process() {

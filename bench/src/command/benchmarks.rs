@@ -5,7 +5,7 @@ use extol_bench::contender::Medium;
 use extol_bench::versus::Benchmark;
 use extol_cli_common::{Failure, Result};
 
-use crate::args::{BenchmarkArgs, BenchmarkCommand, ScaleArgs};
+use crate::args::{BenchmarkArgs, BenchmarkCommand, ImageArgs, ScaleArgs};
 use crate::conduct::{cancel, carry_out, conduct};
 
 /// Runs a benchmark.
@@ -21,6 +21,11 @@ pub fn run(command: BenchmarkCommand, programs: Programs) -> Result<()> {
             let cancel = cancel()?;
             scale.begin(programs, cancel.clone()).map_err(Failure::usage)?;
             carry_out(&output, &cancel, |progress| scale.run(progress))
+        }
+        BenchmarkCommand::Image(ImageArgs { mut images, output }) => {
+            let cancel = cancel()?;
+            images.begin(programs, cancel.clone());
+            carry_out(&output, &cancel, |progress| images.run(progress))
         }
     }
 }

@@ -371,7 +371,7 @@ fn age_inode_tables(device: &SharedDevice) -> std::result::Result<(), Box<dyn st
     let geo = Geometry::new(&Superblock::decode(&bytes)?, Some(device.size()))?;
     let old = vec![OLD; geo.inode_table_blocks as usize * geo.block_len()];
     let mut bytes = vec![0; usize::from(geo.desc_size)];
-    for group in (0..geo.groups).map(GroupNr) {
+    for group in (0..geo.groups()).map(GroupNr) {
         let (block, offset) = geo.desc_block(group);
         device.read_at(&mut bytes, block.offset(geo.block_size) + offset as u64)?;
         let desc = GroupDesc::decode(&bytes, &geo, group)?;

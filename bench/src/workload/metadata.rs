@@ -303,7 +303,8 @@ mod tests {
     #[test]
     fn again_until_it_has_lasted() {
         for shared in [false, true] {
-            let load = Metadata { threads: 2, files: 5, shared, least: Duration::from_millis(5) };
+            // (Long enough that no pause of the machine lasts through it.)
+            let load = Metadata { threads: 2, files: 5, shared, least: Duration::from_millis(50) };
             let (target, outcome) = run(&load, &Limits::default());
             assert_eq!(outcome.phases.len(), PHASES as usize);
             assert_eq!((target.files(), target.dirs()), (0, usize::from(shared)));

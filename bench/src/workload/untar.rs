@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn written_again_until_it_has_lasted() {
         let target = Recorder::default();
-        let load = Untar { files: 5, least: Duration::from_millis(5), ..Untar::default() };
+        let load = Untar { files: 5, least: Duration::from_millis(300), ..Untar::default() };
         let outcome = load.run(&target, &Limits::default()).unwrap();
         let once =
             Untar { least: Duration::ZERO, ..load }.run(&target, &Limits::default()).unwrap();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use benchmarks::{BenchmarkArgs, BenchmarkCommand, ScaleArgs};
+pub use benchmarks::{BenchmarkArgs, BenchmarkCommand, ImageArgs, ScaleArgs};
 pub use loads::LoadCommand;
 pub use place::{OutputArgs, PlaceArgs};
 pub use served::{MediumArgs, NoopArgs, UnmountArgs};
