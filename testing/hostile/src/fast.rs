@@ -96,7 +96,7 @@ impl<'a> Maker<'a> {
     }
 
     fn ino(&mut self, choices: &mut Choices) -> u32 {
-        let count = self.base.layout.geo.inodes;
+        let count = self.base.layout.geo.inodes();
         let ino = match choices.below(16) {
             0..6 => *choices.pick(&self.recent),
             6..11 => *choices.pick(&self.base.layout.inodes),
@@ -133,7 +133,7 @@ impl<'a> Maker<'a> {
     }
 
     fn block(&self, choices: &mut Choices) -> u64 {
-        let blocks = self.base.layout.geo.blocks;
+        let blocks = self.base.layout.geo.blocks();
         match choices.below(8) {
             0..3 => blocks - 1 - choices.below(300) as u64,
             3..6 => *choices.pick(&self.base.layout.blocks),

@@ -253,7 +253,7 @@ pub fn zones(dev: &MemDevice) -> Option<(u64, Vec<Zone>)> {
         zones.push(Zone { start: start * bs, end: (start + len) * bs, partial, log: false });
     };
     add(0, geo.super_block().0.0 + 1, true);
-    for g in 0..geo.groups {
+    for g in 0..geo.groups() {
         let first = geo.group_first_block(GroupNr(g)).0;
         let base = u64::from(geo.base_meta_blocks(GroupNr(g)).min(geo.group_blocks(GroupNr(g))));
         let skip = u64::from(g == 0 && first == geo.super_block().0.0);
@@ -287,7 +287,7 @@ pub fn zones(dev: &MemDevice) -> Option<(u64, Vec<Zone>)> {
 pub fn any_journalled_file(dev: &MemDevice) -> bool {
     let Some((_, geo)) = geometry(dev) else { return false };
     let size = usize::from(geo.inode_size);
-    (0..geo.groups).filter_map(|g| desc(dev, &geo, g)).any(|(desc, _)| {
+    (0..geo.groups()).filter_map(|g| desc(dev, &geo, g)).any(|(desc, _)| {
         let len = geo.inode_table_blocks as usize * geo.block_len();
         let table = read(dev, BlockNr(desc.inode_table).offset(geo.block_size), len);
         table.chunks(size).any(|raw| le32(raw, 0x20) & InodeFlags::JOURNAL_DATA.bits() != 0)
@@ -313,14 +313,14 @@ impl Layout {
             blocks: vec![
                 0,
                 1,
-                geo.blocks - 1,
-                geo.blocks,
-                geo.blocks + 1,
+                geo.blocks() - 1,
+                geo.blocks(),
+                geo.blocks() + 1,
                 geo.desc_block(GroupNr(0)).0.0,
             ],
             geo: geo.clone(),
         };
-        for g in 0..geo.groups {
+        for g in 0..geo.groups() {
             let Some((desc, at)) = desc(dev, &geo, g) else { continue };
             let at_block = |nr: u64| BlockNr(nr).offset(geo.block_size);
             let mut push = |kind, at, len| layout.targets.push(Target { kind, ino: 0, at, len });

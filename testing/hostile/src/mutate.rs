@@ -110,11 +110,11 @@ impl Mutator<'_> {
                 10,
                 11,
                 12,
-                layout.geo.inodes,
-                layout.geo.inodes + 1,
+                layout.geo.inodes(),
+                layout.geo.inodes() + 1,
             ])),
-            19 => layout.geo.blocks.wrapping_sub(self.rng.any() % 3),
-            20 => self.rng.any() % layout.geo.blocks,
+            19 => layout.geo.blocks().wrapping_sub(self.rng.any() % 3),
+            20 => self.rng.any() % layout.geo.blocks(),
             _ => old.swap_bytes() >> (64 - bits),
         };
         v & max

@@ -62,7 +62,7 @@ fn desc(layout: &Layout, group: u32, b: &mut [u8]) {
         crc32c(sum, &tail) as u16
     } else {
         let sum = crc16(crc16(crc16(!0, &geo.uuid), &number), &head);
-        if geo.incompat.contains(Incompat::BIT64) { crc16(sum, &tail) } else { sum }
+        if geo.incompat().contains(Incompat::BIT64) { crc16(sum, &tail) } else { sum }
     };
     put16(b, 0x1E, sum);
 }

@@ -89,11 +89,11 @@ pub(super) fn superblock(input: &[u8]) {
 
 /// A geometry that was accepted answers everything, and its answers lie inside the volume.
 fn geometry(geo: &Geometry) {
-    assert!(geo.groups > 0 && geo.blocks > 0 && geo.inodes > 0 && geo.inodes_per_group > 0);
-    for group in [0, 1, 2, geo.groups / 2, geo.groups - 1]
+    assert!(geo.groups() > 0 && geo.blocks() > 0 && geo.inodes() > 0 && geo.inodes_per_group > 0);
+    for group in [0, 1, 2, geo.groups() / 2, geo.groups() - 1]
         .map(GroupNr)
         .into_iter()
-        .filter(|g| g.0 < geo.groups)
+        .filter(|g| g.0 < geo.groups())
     {
         let (first, len) = (geo.group_first_block(group), geo.group_blocks(group));
         assert!(len > 0 && geo.is_valid_range(first, u64::from(len)), "{group:?}");
@@ -104,13 +104,13 @@ fn geometry(geo: &Geometry) {
         let _ = (geo.has_super(group), geo.base_meta_blocks(group), geo.group_desc_blocks(group));
         let _ = (geo.group_clusters(group), geo.inode_at(group, geo.inodes_per_group - 1));
     }
-    for n in [0, 1, geo.blocks - 1, geo.blocks, u64::MAX] {
+    for n in [0, 1, geo.blocks() - 1, geo.blocks(), u64::MAX] {
         let _ = (geo.group_of_block(BlockNr(n)), geo.is_valid_range(BlockNr(n), 9));
     }
     let _ = (geo.group_of_inode(InodeNr(0)), geo.group_of_inode(InodeNr(u32::MAX)));
     let _ =
         (geo.desc_blocks(), geo.groups_per_flex(), geo.inodes_per_block(), geo.descs_per_block());
-    assert!(geo.backup_groups().take(1000).all(|g| g.0 < geo.groups));
+    assert!(geo.backup_groups().take(1000).all(|g| g.0 < geo.groups()));
     let mut bytes = vec![0; usize::from(geo.inode_size)];
     Inode::new_empty(geo).encode_into(&mut bytes, INO, geo);
     assert!(Inode::decode(&bytes, INO, geo).is_ok());
@@ -137,7 +137,7 @@ fn seal_desc(bytes: &mut [u8], geo: &Geometry, group: GroupNr) {
     } else if geo.has_gdt_csum() {
         let sum = checksum::crc16(checksum::crc16(!0, &geo.uuid), &number);
         let sum = checksum::crc16(sum, &bytes[..0x1E]);
-        if geo.incompat.contains(Incompat::BIT64) {
+        if geo.incompat().contains(Incompat::BIT64) {
             checksum::crc16(sum, &bytes[0x20..])
         } else {
             sum

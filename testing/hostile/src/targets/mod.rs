@@ -12,9 +12,16 @@
 //! | `fast_commit` | records, or the bytes of the fast-commit area (checksums are made right), on a sound volume |
 //! | `fuse_request` | requests of the kernel |
 //! | `mount_options` | the text |
-//! | `log`, `check`, `volume` | a base, and changes of its structures: see [`volume`](mod@volume) |
+//! | `tar` | an archive (its checksums are made right), plain or compressed |
+//! | `identify`, `partition_table`, `qcow2`, `vmdk`, `vhdx` | places on a device, and the bytes there: see [`disks`](mod@disks) |
+//! | `container` | a file that packs a volume, as it is |
+//! | `oci` | layers, and the list of a saved image |
+//! | `meta_file` | a byte for the kind, then a metadata file or a file of contexts |
+//! | `log`, `check`, `volume`, `tune` | a base, and changes of its structures: see [`volume`](mod@volume) |
 
+mod archives;
 mod decoders;
+pub mod disks;
 mod fast;
 mod journal;
 mod requests;
@@ -58,6 +65,16 @@ pub const ALL: &[Target] = &[
     Target { name: "log", run: volume::log },
     Target { name: "check", run: volume::check },
     Target { name: "volume", run: volume::volume },
+    Target { name: "tar", run: archives::tar },
+    Target { name: "identify", run: disks::identify },
+    Target { name: "partition_table", run: disks::partition_table },
+    Target { name: "container", run: disks::container },
+    Target { name: "oci", run: archives::oci },
+    Target { name: "meta_file", run: text::meta_file },
+    Target { name: "tune", run: volume::tune },
+    Target { name: "qcow2", run: disks::qcow2 },
+    Target { name: "vmdk", run: disks::vmdk },
+    Target { name: "vhdx", run: disks::vhdx },
 ];
 
 /// Runs the target of that name: what the fuzzer's binaries call.

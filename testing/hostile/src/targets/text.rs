@@ -1,6 +1,9 @@
 //! Texts that users write.
 
 use extol::MountOptions;
+use extol::image::BuildError;
+use extol::image::edits::{Contexts, Edits, MetaFile};
+use extol::image::tree::{DataRef, Kind, Limits, Meta, TreeBuilder};
 use extol_fuse::MountConfig;
 
 /// Mount options: the library's and the mount's. What was taken must keep within the limits that
@@ -33,6 +36,38 @@ pub(super) fn mount_options(input: &[u8]) {
             // Saying it again changes nothing.
             let flags = config.flags;
             assert!(config.accept(word) == Ok(true) && config.flags == flags, "{text}");
+        }
+    }
+}
+
+/// A metadata file, or a file of contexts, that changes a small tree. What is refused is told in a
+/// line.
+pub(super) fn meta_file(input: &[u8]) {
+    let Some((&kind, text)) = input.split_first() else { return };
+    let mut limits = Limits::default();
+    limits.entries = 10_000;
+    limits.meta_bytes = 4 << 20;
+    let mut tree = TreeBuilder::new(limits);
+    let file = Kind::File { size: 3, data: DataRef(0) };
+    for (path, kind) in [(&b"etc"[..], Kind::Dir), (b"etc/shadow", file), (b"x", Kind::Fifo)] {
+        tree.add(path, Meta { mode: 0o755, ..Meta::default() }, kind).expect("a tree");
+    }
+    tree.link(b"etc/second", b"etc/shadow").expect("a name");
+    let mut edits = Edits::default();
+    let parsed = match kind & 1 {
+        0 => MetaFile::parse("input", text).map(|file| edits.meta_file = Some(file)),
+        _ => Contexts::parse("input", text).map(|file| edits.selinux = Some(file)),
+    };
+    let told = |error: BuildError| {
+        let line = error.to_string();
+        assert!(line.len() < 4000 && !line.contains('\n'), "{line}");
+    };
+    match parsed.and_then(|()| edits.apply(&mut tree)) {
+        Err(error) => told(error),
+        Ok(()) => {
+            let tree = tree.finish();
+            assert!(tree.nodes().all(|(_, node)| node.meta.mode <= 0o7777));
+            assert!(tree.find(b"etc/second") == tree.find(b"etc/shadow"));
         }
     }
 }

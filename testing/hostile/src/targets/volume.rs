@@ -209,3 +209,64 @@ pub fn log(input: &[u8]) {
     }
     assert!(disk.requests() <= MAX_REQUESTS, "{} requests", disk.requests());
 }
+
+/// Words of a request, and one byte for each in the input.
+const TUNE: &[(char, &str)] = &[
+    ('O', "orphan_file"),
+    ('O', "^orphan_file"),
+    ('O', "fast_commit,large_dir"),
+    ('O', "^fast_commit"),
+    ('O', "^dir_index"),
+    ('O', "dir_index"),
+    ('O', "^large_file,^huge_file,^dir_nlink"),
+    ('O', "metadata_csum_seed"),
+    ('O', "^metadata_csum_seed"),
+    ('O', "extent,flex_bg"),
+    ('E', "orphan_file_size=3"),
+    ('E', "stride=4,hash_alg=tea"),
+    ('o', "^acl,discard"),
+    ('i', "3w"),
+    ('U', ""),
+    ('r', ""),
+];
+
+/// Tuning of a damaged volume. What the checker calls clean before, it must call clean afterwards,
+/// whether the request was taken or not.
+pub fn tune(input: &[u8]) {
+    use extol::tune::{Request, ReservedBlocks};
+    let Some(recipe) = Recipe::new(input) else { return };
+    let mut request =
+        Request::from_text(&String::from_utf8_lossy(&recipe.operations)).unwrap_or_default();
+    for byte in recipe.operations.iter().take(8) {
+        let (kind, list) = TUNE[usize::from(*byte) % TUNE.len()];
+        let taken = match kind {
+            'O' => request.set_features(list),
+            'E' => request.set_extended(list),
+            'o' => request.set_default_options(list),
+            'i' => request.set_interval(list),
+            'U' => {
+                request.uuid = Some([*byte; 16]);
+                Ok(())
+            }
+            _ => {
+                request.reserved = Some(ReservedBlocks::Count((*byte).into()));
+                Ok(())
+            }
+        };
+        taken.expect("a word of the list");
+    }
+    let before = verify(&recipe.dev);
+    let disk = Disk::new(recipe.dev.snapshot(), false);
+    let shared: SharedDevice = disk.clone();
+    let tuned = extol::tune::tune(&shared, &MountOptions::default(), &request);
+    assert!(disk.requests() <= MAX_REQUESTS, "{} requests", disk.requests());
+    if before.as_ref().is_some_and(Report::is_clean) {
+        let after = verify(&disk.mem);
+        assert!(
+            after.as_ref().is_some_and(Report::is_clean),
+            "clean before, and after {request:?} ({tuned:?}): {}\n{}",
+            after.map_or("no report".into(), |r| r.to_string()),
+            recipe.damage.log.join("\n")
+        );
+    }
+}

@@ -50,7 +50,7 @@ fn entry(parent: u32, ino: u32, name: &[u8]) -> FcEntry {
 /// No such inode, one of the reserved ones, one that is free, one of another kind.
 #[test]
 fn inodes_that_no_record_may_name() {
-    let most = fast().layout.geo.inodes;
+    let most = fast().layout.geo.inodes();
     for bad in
         [0, 1, 2, 7, 8, 9, 10, most - 1, most + 1, 1 << 31, u32::MAX, ino("fifo"), ino("fast-link")]
     {
