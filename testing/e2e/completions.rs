@@ -98,7 +98,8 @@ fn fish_completes() {
 }
 
 /// Zsh completes only on a terminal, so it gets one, and what it writes there is searched: a name
-/// stands as a whole where the only answer was filled in.
+/// stands as a whole where the only answer was filled in. (What is typed may be echoed, so words
+/// that are waited for are typed with quotes in them.)
 #[test]
 fn zsh_completes() {
     if !require(&[Need::Tool("zsh")]) {
@@ -109,11 +110,11 @@ fn zsh_completes() {
         format!(
             "zmodload zsh/zpty; zpty shell zsh -f -i
              zpty -w shell 'PS1=\"> \"; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D'
-             zpty -w shell 'print rea''dy'
+             zpty -w shell \"print rea''dy\"
              zpty -r -m shell line '*ready*'
              zpty -n -w shell '{typed}'$'\\t'
              zpty -n -w shell $'\\x01print -r -- \\x27<\\x05>\\x27\\n'
-             zpty -w shell 'print do''ne'
+             zpty -w shell \"print do''ne\"
              zpty -r -m shell line '*done*'; print -r -- $line; zpty -d shell"
         )
     });

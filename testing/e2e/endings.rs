@@ -427,6 +427,8 @@ fn mistakes_have_one_code_each() {
                 &["put", missing, dir, "/"],
                 &["rm", missing, "/x"],
                 &["mkdir", missing, "/x"],
+                &["mv", missing, "/x", "/y"],
+                &["getxattr", missing, "/x"],
             ],
         ),
         (
@@ -450,6 +452,9 @@ fn mistakes_have_one_code_each() {
                 &["cp", &image, "/missing", dir],
                 &["rm", &image, "/missing"],
                 &["mkdir", &image, "/missing/x"],
+                &["mv", &image, "/missing", "/x"],
+                &["chown", &image, "0", "/missing"],
+                &["truncate", "-s0", &image, "/missing/x"],
                 &["put", &image, dir, "/missing/x"],
             ],
         ),

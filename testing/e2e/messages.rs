@@ -122,7 +122,7 @@ fn a_damaged_superblock_is_told_with_its_copy() {
         ("1024", 16 << 20, "e2fsck -b 8193 -B 1024"),
         ("2048", 64 << 20, "e2fsck -b 16384 -B 2048"),
         ("4096", 256 << 20, "e2fsck -b 32768 -B 4096"),
-        ("4096", 64 << 20, "has no copy"),
+        ("4096", 64 << 20, "there is no copy of it in the usual places"),
     ] {
         let image = Image::mke2fs(scratch.path(), "a.img", len, &["-t", "ext4", "-b", size]);
         image.write_at(1024, &[0; 1024]);

@@ -81,7 +81,7 @@ fn a_user_may_give_what_fuse_takes() {
     assert!(done.output.contains("did you mean \"noatime\"?"), "{}", done.output);
     assert_eq!(done.code, Some(1));
     // One mistake, one code.
-    for options in ["loop", "offset=1m", "sizelimit=8m"] {
+    for options in ["loop", "loop,offset=1m", "sizelimit=8m,loop"] {
         let done = rig.user_mount(options);
         assert_eq!(done.code, Some(1), "{options}: {}", done.output);
         let line = "need a loop device, which only root can make";
@@ -196,9 +196,14 @@ fn tags_and_parts_of_images() {
             .arg(format!("of={}", text(&whole)))
             .args(["bs=1M", "seek=3", "conv=sparse"]),
     );
-    extol_ok(&["mount", "-o", "offset=3m,sizelimit=32m", text(&whole), dir]);
-    assert_eq!(mounted_type(&rig.dir).as_deref(), Some("fuseblk.extol"));
-    extol_ok(&["umount", dir]);
+    for (options, kind) in [
+        ("offset=3m,sizelimit=32m", "fuse.extol"),
+        ("offset=3m,sizelimit=32m,loop", "fuseblk.extol"),
+    ] {
+        extol_ok(&["mount", "-o", options, text(&whole), dir]);
+        assert_eq!(mounted_type(&rig.dir).as_deref(), Some(kind));
+        extol_ok(&["umount", dir]);
+    }
 }
 
 /// A dead mount is told by `mount` and `stat`, with the way to get rid of it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use extol_testkit::{
     ExtolMount, Image, KernelMount, Need, Scratch, as_user, dump_super, e2fsck, raw_ioctl, require,
-    run, tool, without_capabilities,
+    run, run_extol, text, tool, without_capabilities,
 };
 
 const NEEDS: [Need; 6] = [
@@ -153,4 +153,83 @@ fn label_and_tunables_are_those_of_linux() {
     ours.unmount();
     assert_eq!(shown(&image), shown(&copy));
     e2fsck(&image).assert_clean("at the end");
+}
+
+/// What dumpe2fs says after a name.
+fn property(image: &Image, name: &str) -> String {
+    let all = dump_super(image);
+    let line = all.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+/// `extol tune` on a mount, and the refusals of what needs an unmount; then what it makes of the
+/// volume, Linux mounts.
+#[test]
+fn tune_on_a_mount_and_off_it() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["allow_other"]);
+    std::fs::write(dir.join("file"), "contents").unwrap();
+    let tune = |words: &[&str], at: &Path| run_extol(&[&["tune"], words, &[text(at)]].concat());
+    let done =
+        tune(&["-L", "a b", "-m", "1", "-o", "^acl,discard", "-c", "7", "-e", "panic"], &dir);
+    assert!(done.success() && done.output.contains("label: none -> a b"), "{}", done.output);
+    assert!(done.output.contains("default mount options: discard ^acl"), "{}", done.output);
+    assert_eq!(label(&dir), (0, "a b".to_owned()));
+    let again = tune(&["-L", "a b"], &dir);
+    assert!(again.success() && again.output.contains("nothing to do"), "{}", again.output);
+    for (words, why) in [
+        (&["-O", "fast_commit"][..], "unmount it"),
+        (&["-U", "random"], "unmount it"),
+        (&["-r", "99999999"], "at most half"),
+        (&["-L", "12345678901234567"], "at most 16"),
+    ] {
+        let refused = tune(words, &dir);
+        assert!(!refused.success() && refused.output.contains(why), "{}", refused.output);
+        let in_use = tune(words, &image.path);
+        assert!(!in_use.success(), "the image is mounted: {}", in_use.output);
+    }
+    as_user(1000, 1000, &[], 0o22, || {
+        let refused = tune(&["-L", "mine"], &dir);
+        assert!(!refused.success(), "an ordinary user: {}", refused.output);
+    });
+    mount.unmount();
+    assert_eq!(property(&image, "Filesystem volume name"), "a b");
+    assert_eq!(property(&image, "Maximum mount count"), "7");
+    assert_eq!(property(&image, "Errors behavior"), "Panic");
+
+    let features = "orphan_file,fast_commit,large_dir";
+    let features = if property(&image, "Filesystem features").contains("orphan_file") {
+        "^orphan_file,fast_commit,large_dir"
+    } else {
+        features
+    };
+    let done = tune(&["--json", "-e", "continue", "-U", "random", "-O", features], &image.path);
+    assert!(done.success() && done.output.contains("\"features\""), "{}", done.output);
+    e2fsck(&image).assert_clean("tuned");
+    let linux = KernelMount::mount(&image, &dir, &[]);
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"contents");
+    std::fs::write(dir.join("more"), "of Linux").unwrap();
+    let foreign = tune(&["-L", "x"], &dir);
+    assert!(!foreign.success() && foreign.output.contains("not on a volume"), "{}", foreign.output);
+    linux.unmount();
+    e2fsck(&image).assert_clean("after Linux");
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
+    assert_eq!(std::fs::read(dir.join("more")).unwrap(), b"of Linux");
+    mount.unmount();
+    // A damaged volume keeps its features.
+    let mut clear = tool("debugfs");
+    clear.args(["-w", "-R", "clri file"]).arg(&image.path);
+    assert!(run(&mut clear, Duration::from_secs(60)).success());
+    let refused = tune(&["-O", "^fast_commit"], &image.path);
+    assert!(!refused.success() && refused.output.contains("damaged"), "{}", refused.output);
+    let listed = tune(&["-l"], &image.path);
+    assert!(
+        listed.success() && listed.output.contains("Filesystem volume name:   a b"),
+        "{listed:?}"
+    );
 }

@@ -305,12 +305,13 @@ impl<'a> Campaign<'a> {
                         let nr = counters.again.fetch_add(1, Ordering::Relaxed);
                         let both = self.verify_second(&recovered, &media).and_then(|again| {
                             // What another recovery has left half done is e2fsck's business as
-                            // well.
-                            if self.e2fsck_every == 0 || !nr.is_multiple_of(16) || !comparable {
+                            // well; but not of a transaction that it takes for none (`Other`).
+                            let asked = self.e2fsck_every > 0 && nr.is_multiple_of(16);
+                            if !asked || !comparable || torn {
                                 return Ok(());
                             }
                             let crashed = media.devices();
-                            let torn = torn || matches!(fate, Fate::Torn(_));
+                            let torn = matches!(fate, Fate::Torn(_));
                             if counters.spared(window(&self.variant, &crashed)?) {
                                 return Ok(());
                             }

@@ -80,6 +80,18 @@ pub enum Plant {
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     #[cfg(feature = "planted-bugs")]
     PatchedNotHome,
+    /// A moved block is mapped to its new place before it is copied.
+    #[cfg(feature = "planted-bugs")]
+    MapBeforeCopy,
+    /// Nothing flushes the copy of a moved block before the transaction that maps it.
+    #[cfg(feature = "planted-bugs")]
+    CopyNotFlushed,
+    /// New groups are added before what lies in them is durable.
+    #[cfg(feature = "planted-bugs")]
+    GroupsNotFlushed,
+    /// The superblock of a larger volume goes home before the descriptors that it counts.
+    #[cfg(feature = "planted-bugs")]
+    SuperblockHomeFirst,
 }
 
 impl Plant {
@@ -123,6 +135,14 @@ impl Plant {
         ("flush-covers-later", Self::FlushCoversLater),
         #[cfg(feature = "planted-bugs")]
         ("patched-not-home", Self::PatchedNotHome),
+        #[cfg(feature = "planted-bugs")]
+        ("map-before-copy", Self::MapBeforeCopy),
+        #[cfg(feature = "planted-bugs")]
+        ("copy-not-flushed", Self::CopyNotFlushed),
+        #[cfg(feature = "planted-bugs")]
+        ("groups-not-flushed", Self::GroupsNotFlushed),
+        #[cfg(feature = "planted-bugs")]
+        ("superblock-home-first", Self::SuperblockHomeFirst),
     ];
 
     /// The bug of this name.
@@ -160,6 +180,10 @@ impl Plant {
             Self::FuaNotDurable => planted::Bug::FuaNotDurable,
             Self::FlushCoversLater => planted::Bug::FlushCoversLater,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
+            Self::MapBeforeCopy => planted::Bug::MapBeforeCopy,
+            Self::CopyNotFlushed => planted::Bug::CopyNotFlushed,
+            Self::GroupsNotFlushed => planted::Bug::GroupsNotFlushed,
+            Self::SuperblockHomeFirst => planted::Bug::SuperblockHomeFirst,
         }));
     }
 }

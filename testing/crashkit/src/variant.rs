@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use extol::MountOptions;
-use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
+use extol::mkfs::{ExtendedOptions, FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
+use extol::vfs::Size;
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -36,6 +37,11 @@ pub struct Variant {
     v2: bool,
     /// Many small groups, whose inode tables mkfs leaves as they are.
     pub lazy_tables: bool,
+    /// The volume has many small groups, and is smaller than its device: it grows.
+    pub grows: bool,
+    /// Many small groups with all that resizing changes: several blocks of descriptors, reserved
+    /// ones, copies of them.
+    pub small_groups: bool,
     /// The volume has fast commits, and so many blocks for them (one of which is never used).
     pub fast_blocks: Option<u32>,
     /// Bytes of an inode, if not the usual number.
@@ -53,6 +59,8 @@ const PLAIN: Variant = Variant {
     external: false,
     v2: false,
     lazy_tables: false,
+    grows: false,
+    small_groups: false,
     fast_blocks: None,
     inode_size: None,
 };
@@ -170,6 +178,37 @@ pub const VARIANTS: &[Variant] = &[
         lazy_tables: true,
         ..PLAIN
     },
+    Variant {
+        name: "shrink",
+        about: "small groups, descriptor blocks reserved",
+        small_groups: true,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-meta-bg",
+        about: "small groups, descriptors by meta_bg",
+        features: "meta_bg,^resize_inode",
+        small_groups: true,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-none",
+        about: "small groups, no checksums, descriptors neither reserved nor in groups",
+        features: "^metadata_csum,^64bit,^resize_inode,^flex_bg",
+        small_groups: true,
+        mib: 18,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-fc",
+        about: "small groups, fast commits, orphan_file, two copies of the superblock",
+        features: "fast_commit,orphan_file,sparse_super2",
+        small_groups: true,
+        mib: 10,
+        ..FAST
+    },
     FAST,
     Variant {
         name: "fc-4k",
@@ -248,7 +287,41 @@ pub const VARIANTS: &[Variant] = &[
         fast_blocks: Some(12),
         ..FAST
     },
+    Variant { name: "grow", about: "grows, with reserved descriptor blocks", ..GROWS },
+    Variant {
+        name: "grow-meta-bg",
+        about: "grows, descriptors placed by meta_bg",
+        features: "meta_bg,^resize_inode",
+        ..GROWS
+    },
+    Variant {
+        name: "grow-external",
+        about: "grows, journal on its own device",
+        external: true,
+        ..GROWS
+    },
+    Variant {
+        name: "grow-fc",
+        about: "grows, fast commits",
+        features: "fast_commit",
+        fast_blocks: Some(64),
+        ..GROWS
+    },
+    Variant {
+        name: "fc-groups",
+        about: "fast commits, many groups, contents in inodes",
+        features: "fast_commit,inline_data",
+        lazy_tables: true,
+        fast_blocks: Some(12),
+        ..FAST
+    },
 ];
+
+/// With room to grow: behind the end are garbage and more groups than one descriptor block holds.
+const GROWS: Variant = Variant { name: "grow", mib: 14, grows: true, ..PLAIN };
+
+/// Blocks that a volume has which is to grow.
+const SMALL_VOLUME: u64 = 4200;
 
 /// Blocks of a group where there are to be many.
 const SMALL_GROUP: u32 = 512;
@@ -281,7 +354,16 @@ impl Variant {
             ..MkfsOptions::default()
         };
         options.extended.lazy_itable_init = Some(self.lazy_tables);
-        options.blocks_per_group = self.lazy_tables.then_some(SMALL_GROUP);
+        let small = self.lazy_tables || self.small_groups || self.grows;
+        options.blocks_per_group = small.then_some(SMALL_GROUP);
+        options.size = self.grows.then_some(SMALL_VOLUME * u64::from(self.block_size));
+        // Few blocks are reserved for descriptors: a transaction that changes all has to fit.
+        let largest = u64::from(self.mib) << 20;
+        let reserves = self.grows && !self.features.contains("^resize_inode");
+        options.extended.resize = reserves.then(|| Size::of_bytes(largest));
+        if self.small_groups && !self.features.contains("^resize_inode") {
+            options.extended.resize = "128M".parse().ok();
+        }
         options.extended.discard = Some(false);
         options.extended.hash_seed = Some([0x42; 16]);
         let mut devices = Vec::new();
@@ -289,6 +371,8 @@ impl Variant {
             let fast = u64::from(self.fast_blocks.unwrap_or(0));
             let log = Arc::new(garbage((LOG_BLOCKS + 8 + fast) * u64::from(self.block_size)));
             let journal = MkfsOptions {
+                size: None,
+                extended: ExtendedOptions { resize: None, ..options.extended.clone() },
                 features: vec!["journal_dev".into()],
                 uuid: Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".to_owned()),
                 ..options.clone()

@@ -115,7 +115,9 @@ fn a_run_repeats() {
         };
         recording.events.iter().map(shape).collect()
     };
-    for variant in VARIANTS {
+    // (Over many groups new directories of the root are spread at random.)
+    let load = workloads::by_name("sync-mix").expect("a load");
+    for variant in VARIANTS.iter().filter(|variant| load.suits(variant)) {
         for seed in [seed(), seed() + 1] {
             assert_eq!(
                 shape(variant, seed),

@@ -91,6 +91,34 @@ fn freed_block_used_before_the_commit() {
 }
 
 #[test]
+fn moved_blocks_mapped_before_they_are_copied() {
+    must_find(
+        Plant::MapBeforeCopy,
+        &[("shrink-data", "v3-1k"), ("shrink-data", "fc"), ("shrink-data", "ext3")],
+    );
+}
+
+#[test]
+fn moved_blocks_mapped_before_their_copy_is_flushed() {
+    must_find(Plant::CopyNotFlushed, &[("shrink-data", "external"), ("shrink-data", "async")]);
+}
+
+#[test]
+fn blocks_left_by_a_move_used_before_the_commit() {
+    must_find(Plant::ReuseBeforeCommit, &[("shrink-data", "v3-1k"), ("shrink-data", "none")]);
+}
+
+#[test]
+fn groups_added_before_they_are_flushed() {
+    must_find(Plant::GroupsNotFlushed, &[("grow", "grow-external")]);
+}
+
+#[test]
+fn larger_superblock_home_before_its_descriptors() {
+    e2fsck_must_find(Plant::SuperblockHomeFirst, &[("grow", "grow"), ("grow", "grow-fc")], 2);
+}
+
+#[test]
 fn revoke_forgotten() {
     must_find(
         Plant::RevokeForgotten,

@@ -87,7 +87,7 @@ impl<D: BlockDevice> CountingDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
-    extol_block::pass_on!(shape, abilities);
+    extol_block::pass_on!(shape, abilities, length);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.count_read(buf.len() as u64);

@@ -160,6 +160,11 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.strike(DeviceOp::Zero, offset, len)?;
         self.inner.zero_range(offset, len)
     }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.strike(DeviceOp::Resize, 0, bytes)?;
+        self.inner.set_size(bytes)
+    }
 }
 
 #[cfg(test)]

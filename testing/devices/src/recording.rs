@@ -64,6 +64,8 @@ pub enum Event {
         /// Length in bytes.
         len: u64,
     },
+    /// The size changed. That is durable when it returns.
+    Size(u64),
     /// The test's own note, such as "fsync number 7 returned here".
     Mark(u64),
 }
@@ -180,7 +182,7 @@ impl RecordingDevice {
         let image = self.base.snapshot();
         for (i, event) in events.iter().enumerate() {
             let sure = (i < flushed && !open.contains(&i)) || settled[i];
-            // The base accepted these ranges when they were recorded.
+            // The device accepted these ranges when they were recorded.
             let applied = match event {
                 Event::Write { offset, data, fua } if sure || *fua => image.write_at(data, *offset),
                 Event::Write { offset, data, .. } => {
@@ -204,6 +206,7 @@ impl RecordingDevice {
                 Event::Zero { offset, len } if sure || keep(i, 0) => {
                     image.zero_range(*offset, *len)
                 }
+                Event::Size(bytes) => image.set_size(*bytes),
                 _ => Ok(()),
             };
             debug_assert!(applied.is_ok());
@@ -324,6 +327,10 @@ impl BlockDevice for RecordingDevice {
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.record(Event::Zero { offset, len }, |d| d.zero_range(offset, len))
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.record(Event::Size(bytes), |d| d.set_size(bytes))
     }
 }
 

@@ -6,7 +6,7 @@ mod damage;
 
 use extol_testkit::{
     ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, as_unprivileged, e2fsck,
-    e2fsck_fix, extol, extol_path, require, run, run_ok, text, tool,
+    e2fsck_fix, extol, extol_path, require, resize_small_disk, run, run_ok, text, tool, unmount,
 };
 use std::fs::File;
 use std::io::Write;
@@ -376,8 +376,7 @@ fn a_full_disk_below_the_image() {
         return;
     }
     let scratch = Scratch::new();
-    let (small, dir) = (scratch.dir("small"), scratch.dir("mnt"));
-    run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=12m", "none"]).arg(&small));
+    let (small, dir) = (scratch.small_disk("small", "12m"), scratch.dir("mnt"));
     let image = Image::sparse(small.join("a.img"), 64 << 20);
     run_ok(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-J", "size=4"]).arg(&image.path));
     let mount = ExtolMount::start(&image.path, &dir, &[]);
@@ -399,7 +398,7 @@ fn a_full_disk_below_the_image() {
     assert!(matches!(failed.raw_os_error(), Some(5 | 28 | 30)), "{failed}");
     assert_eq!(std::fs::read(dir.join("promised")).unwrap(), b"before the disk was full");
     mount.end();
-    run_ok(tool("mount").args(["-o", "remount,size=100m"]).arg(&small));
+    resize_small_disk(&small, "100m");
     let report = e2fsck_fix(&image);
     assert!(report.code & !1 == 0, "{}", report.output);
     let mount = ExtolMount::start(&image.path, &dir, &[]);
@@ -407,5 +406,5 @@ fn a_full_disk_below_the_image() {
     std::fs::write(dir.join("after"), b"works").unwrap();
     mount.unmount();
     e2fsck(&image).assert_clean("after the disk was full");
-    run_ok(tool("umount").arg(&small));
+    unmount(&small);
 }

@@ -8,7 +8,6 @@ use std::path::Path;
 
 /// A volume on a disk that is full soon; a write to it fails, which aborts the journal.
 fn full(small: &Path) -> Image {
-    run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=24m,mode=777", "none"]).arg(small));
     let image = Image::sparse(small.join("a.img"), 64 << 20);
     run_ok(
         tool("mke2fs")
@@ -34,7 +33,7 @@ fn what_is_lost_is_told() {
         return;
     }
     let scratch = Scratch::new();
-    let (small, dir) = (scratch.dir("small"), scratch.dir("mnt"));
+    let (small, dir) = (scratch.small_disk("small", "24m"), scratch.dir("mnt"));
     let image = full(&small);
     assert!(run_extol(&["mount", text(&image.path), text(&dir)]).success());
     fill(&dir);
@@ -109,7 +108,7 @@ fn a_user_is_told_what_is_lost() {
     let rig = Rig::new();
     let program = rig.open_to_all();
     std::os::unix::fs::chown(&rig.dir, Some(65534), Some(65534)).unwrap();
-    let small = rig.scratch.dir("small");
+    let small = rig.scratch.small_disk("small", "24m");
     let image = full(&small);
     std::os::unix::fs::chown(&image.path, Some(65534), Some(65534)).unwrap();
     let mut mount = as_unprivileged(&program);

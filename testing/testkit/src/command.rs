@@ -35,7 +35,8 @@ pub fn tool(name: &str) -> Command {
 }
 
 /// Where a tool lies, if it is installed.
-pub(crate) fn find_tool(name: &str) -> Option<std::path::PathBuf> {
+#[must_use]
+pub fn find_tool(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])

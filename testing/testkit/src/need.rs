@@ -3,7 +3,7 @@
 use crate::command::find_tool;
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One thing that a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Need {
     IoUring,
     /// Files for a while can be read past the page cache.
     DirectIo,
+    /// The Linux guest in QEMU can run.
+    Guest,
 }
 
 impl Need {
@@ -60,6 +62,14 @@ impl Need {
                 let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT;
                 rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).is_ok()
             }
+            Self::Guest => {
+                // Programs of the host run in the guest, so both are of one kind.
+                cfg!(target_arch = "x86_64")
+                    && ["qemu-system-x86_64", "busybox", "setpriv", "e2fsck"]
+                        .iter()
+                        .all(|name| find_tool(name).is_some())
+                    && guest_kernel().join("vmlinux").exists()
+            }
         }
     }
 }
@@ -76,8 +86,22 @@ impl std::fmt::Display for Need {
             Self::Tool(name) => write!(f, "the program {name}"),
             Self::User(name) => write!(f, "the user {name}"),
             Self::DirectIo => write!(f, "direct I/O in {}", std::env::temp_dir().display()),
+            Self::Guest => write!(f, "the guest (scripts/install-deps.sh, scripts/guest.sh)"),
         }
     }
+}
+
+/// Where the guest's kernel lies, which `scripts/guest.sh` fetches: below cargo's target directory,
+/// where the program that asks lies, too.
+///
+/// # Panics
+/// If the system does not say where that is.
+#[must_use]
+pub fn guest_kernel() -> PathBuf {
+    let program = std::env::current_exe().expect("path of the program");
+    let deps = Path::new("deps");
+    let above = if program.parent().is_some_and(|dir| dir.ends_with(deps)) { 3 } else { 2 };
+    program.ancestors().nth(above).unwrap_or(Path::new("/")).join("guest/linux")
 }
 
 /// True if the machine has everything that a test needs. If not, prints one line that names what is

@@ -6,7 +6,7 @@
 //! process for good, so a sweep never touches a run that is still going on.
 
 use crate::loopdev::{backing_path, detach_if};
-use crate::{mount, tool};
+use crate::{mount, run_ok, tool};
 use extol_proc::Process;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -14,6 +14,14 @@ use std::sync::Once;
 const PREFIX: &str = "extol-test-";
 static SWEEP: Once = Once::new();
 static SWEEP_MEMORY: Once = Once::new();
+
+/// Gives a disk of [`Scratch::small_disk`] so many bytes (`200m`).
+///
+/// # Panics
+/// If more lies on it.
+pub fn resize_small_disk(dir: &Path, size: &str) {
+    run_ok(tool("mount").args(["-o", &format!("remount,size={size}")]).arg(dir));
+}
 
 /// A directory for one test, removed on drop together with everything mounted or attached below it.
 #[derive(Debug)]
@@ -41,6 +49,19 @@ impl Scratch {
     pub fn in_memory() -> Self {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Self::below(memory, &SWEEP_MEMORY) } else { Self::new() }
+    }
+
+    /// A directory of this name with a file system in memory of so many bytes (`24m`), as a disk
+    /// that is soon full. Every user may write there.
+    ///
+    /// # Panics
+    /// If it cannot be mounted ([`Need::Kernel`](crate::Need) `tmpfs`).
+    #[must_use]
+    pub fn small_disk(&self, name: &str, size: &str) -> PathBuf {
+        let dir = self.dir(name);
+        let options = format!("size={size},mode=777");
+        run_ok(tool("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(&dir));
+        dir
     }
 
     fn below(base: &Path, swept: &Once) -> Self {

@@ -7,8 +7,12 @@
 mod bulk;
 mod classics;
 mod closures;
+mod grow;
 mod lazy_init;
 mod mixes;
+mod resizes;
+mod shrink_data;
+mod shrink_inodes;
 
 use crate::actor::{Actor, Done};
 use crate::variant::Variant;
@@ -46,7 +50,7 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// True if a sweep over all volumes should try this one: volumes that are there for one load
     /// are of no use to others.
     fn suits(&self, variant: &Variant) -> bool {
-        !variant.lazy_tables
+        !variant.lazy_tables && !variant.grows && !variant.small_groups
     }
 
     /// Rounds of a quick run: so many that the log wraps where that is the point.
@@ -61,6 +65,11 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     list.push(Box::new(bulk::Bulk));
     list.push(Box::new(lazy_init::LazyInit));
     list.extend(closures::all());
+    list.push(Box::new(shrink_data::ShrinkData));
+    list.push(Box::new(grow::Grow { actors: 1 }));
+    list.push(Box::new(grow::Grow { actors: 2 }));
+    list.push(Box::new(resizes::Shrink));
+    list.push(Box::new(shrink_inodes::ShrinkInodes));
     list
 }
 

@@ -185,7 +185,7 @@ impl<D: BlockDevice> fmt::Debug for EmulatedMedia<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
-    extol_block::pass_on!(shape);
+    extol_block::pass_on!(shape, length);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.request(Op::Read, offset, buf.len() as u64, || self.inner.read_at(buf, offset))

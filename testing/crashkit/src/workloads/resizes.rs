@@ -1,0 +1,82 @@
+//! The volume becomes smaller, and as large as before.
+//!
+//! Files lie in all groups, so that everything has to move that there is; and directories, so that
+//! inodes have to.
+
+use rand::Rng as _;
+
+use super::Workload;
+use crate::actor::{Actor, Done};
+use crate::variant::Variant;
+
+#[derive(Debug)]
+pub(super) struct Shrink;
+
+impl Workload for Shrink {
+    fn name(&self) -> &'static str {
+        "shrink"
+    }
+
+    fn about(&self) -> &'static str {
+        "the volume becomes smaller, and larger again"
+    }
+
+    fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
+        for round in 0..rounds {
+            files(actor, round)?;
+            if round % 2 == 0 {
+                actor.syncfs()?;
+            }
+            let percent = actor.rng().random_range(25..95);
+            actor.resize(percent)?;
+            let file = format!("after{}", round % 2);
+            if actor.tree().get(&file).is_none() {
+                actor.create(&file)?;
+            }
+            actor.append(&file, 5000)?;
+            actor.fsync(&file)?;
+            if round % 2 == 1 {
+                actor.resize(100)?;
+            }
+        }
+        actor.syncfs()
+    }
+
+    fn suits(&self, variant: &Variant) -> bool {
+        variant.small_groups
+    }
+
+    fn quick(&self) -> usize {
+        6
+    }
+}
+
+/// New files, and fewer of the old ones: in front of them blocks become free.
+fn files(actor: &mut Actor, round: usize) -> Done {
+    for nr in 0..5 {
+        let dir = format!("d{round}.{nr}");
+        if !actor.mkdir(&dir)? {
+            continue;
+        }
+        for step in 0..4 {
+            let file = format!("{dir}/f{step}");
+            if actor.create(&file)? {
+                let len = actor.rng().random_range(1_000..40_000);
+                actor.append(&file, len)?;
+            }
+        }
+        let link = format!("{dir}/link");
+        actor.symlink(&"x/".repeat(60), &link)?;
+    }
+    if round > 0 {
+        for nr in 0..5 {
+            for step in 0..3 {
+                let file = format!("d{}.{nr}/f{step}", round - 1);
+                if actor.tree().get(&file).is_some() {
+                    actor.unlink(&file)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,484 @@
+//! The commands that change files of a volume that is not mounted do what the same commands of
+//! coreutils and attr do on a mount by the kernel.
+
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use extol_testkit::{
+    Finished, Image, KernelMount, Need, Scratch, Tree, dump_super, e2fsck, extol, extol_ok,
+    require, run, run_ok, text, tool,
+};
+use rustix::process::Signal;
+
+const NEEDS: [Need; 6] = [
+    Need::Root,
+    Need::Loop,
+    Need::Kernel("ext4"),
+    Need::Tool("mke2fs"),
+    Need::Tool("setfattr"),
+    Need::Tool("setfacl"),
+];
+const MIB: u64 = 1 << 20;
+
+/// What the commands work on.
+fn make_files(root: &Path) {
+    let sh = |script: &str| {
+        run_ok(tool("sh").args(["-ec", script]).current_dir(root));
+    };
+    sh("mkdir -p etc dir/sub/deep full/of/names sgid; chmod 2775 sgid; chown 5:6 sgid");
+    sh("printf 'root:x:0:0::/:/bin/sh\nada:x:1000:100::/:\n' > etc/passwd");
+    sh("printf 'root:x:0:\nusers:x:100:\n' > etc/group");
+    sh("for n in 1 2 3; do echo text $n > dir/$n; echo $n > full/of/names/$n; done");
+    sh("head -c 100000 /dev/urandom > data; ln data dir/sub/same; ln -s data link");
+    sh("ln -s dir dirlink; ln -s /nowhere dir/dangling; mkfifo dir/pipe");
+    sh("echo suid > suid; chmod 6755 suid; setfattr -n user.a -v one suid; echo x > acl");
+    sh("setfacl -m u:7:rw acl; cp data big; chmod 640 big; mkdir empty; touch old; echo 1 > one");
+    sh("echo caps > caps; setfattr -n security.capability \
+        -v 0x0100000200200000000000000000000000000000 caps; echo a > ida; ln ida idb");
+    sh("find . -exec touch -h -d '2020-02-02 02:02:02.5 UTC' {} +");
+}
+
+/// Commands, with `@` where a path of the volume begins.
+const COMMANDS: &[&str] = &[
+    "mv @/one @/uno",
+    "mv @/uno @/dir",
+    "mv -n @/acl @/big",
+    "mv @/full/of @/dir/sub/deep @/empty",
+    "mv -T @/old @/older",
+    "mv @/older @/dirlink",
+    "mv -f @/dir/1 @/dir/2",
+    "ln @/data @/hard",
+    "ln -s target/of/it @/soft",
+    "ln -s some/text more/thing @/dir",
+    "ln -sf changed @/soft",
+    "ln -f @/data @/dir/3",
+    "ln -sfn elsewhere @/dirlink",
+    "ln @/link @/linklink",
+    "ln -sT x @/empty/x",
+    "mkdir @/sgid/made",
+    "mkdir -p @/p/q/r",
+    "touch @/sgid/file @/p/new",
+    "touch -d 2024-01-31T12:00:00.123456789Z @/data",
+    "touch -a -d @1000 @/big",
+    "touch -m -d @-1.5 @/big",
+    "touch -h -d @5 @/link",
+    "touch -c @/missing",
+    "touch -t 202402291230.15 @/p/q",
+    "touch -r @/data @/p/q/r",
+    "chmod 755 @/sgid",
+    "chmod -R u=rwX,go=rX @/empty",
+    "chmod u+x,o-r @/link",
+    "chmod g+ws @/dir",
+    "chmod 0 @/p/new",
+    "chmod 777 @/acl",
+    "chown 1000:1001 @/suid @/caps",
+    "chown -R 7:8 @/dir",
+    "chown :9 @/link",
+    "chown -h 3 @/soft",
+    "truncate -s 12345 @/data",
+    "truncate -s +1M @/big",
+    "truncate -s 0 @/dir/3",
+    "truncate -s %4K @/p/new",
+    "truncate -s 5G @/sparse",
+    "truncate -c -s 5 @/missing",
+    "mknod -m 666 @/null c 1 3",
+    "mknod @/disk b 259 70000",
+    "mknod -m u=rw,go= @/fifo p",
+    "setfattr -n user.b -v \"two\\040words\" @/suid",
+    "setfattr -n user.c -v 0x00ff @/suid @/dir",
+    "setfattr -n trusted.d -v 0sAAEC @/data",
+    "setfattr -x user.a @/suid",
+    "rm @/hard",
+    "rm -rf @/full @/missing",
+];
+
+/// One command, for the mount at `root` and for the image.
+fn both(command: &str, root: &Path, image: &Image) -> (Vec<String>, Vec<String>) {
+    let words = |path: &str| command.split(' ').map(|word| word.replacen('@', path, 1)).collect();
+    let kernel: Vec<String> = words(text(root));
+    // (A time has the sign, too.)
+    let kernel = match command.contains("-d @") {
+        false => kernel,
+        true => kernel.iter().map(|w| as_time(w, root)).collect(),
+    };
+    let mut ours: Vec<String> = words("");
+    if command.contains("-d @") {
+        ours = ours.iter().zip(command.split(' ')).map(|(w, typed)| kept_time(w, typed)).collect();
+    }
+    if ours[0] == "setfattr" {
+        ours[0] = "setxattr".into();
+    }
+    ours.insert(1, text(&image.path).into());
+    (kernel, ours)
+}
+
+fn as_time(word: &str, root: &Path) -> String {
+    match word.strip_prefix(text(root)) {
+        Some(rest) if !rest.starts_with('/') => format!("@{rest}"),
+        _ => word.to_owned(),
+    }
+}
+
+fn kept_time(word: &str, typed: &str) -> String {
+    if typed.starts_with('@') && !typed.starts_with("@/") { typed.into() } else { word.into() }
+}
+
+/// Runs a script on an image.
+fn edit(image: &Image, script: &str) -> Finished {
+    let file = image.path.with_extension("script");
+    std::fs::write(&file, script).expect("a script");
+    let words = ["edit", "--file", text(&file), text(&image.path)];
+    run(extol().args(words), Duration::from_secs(60))
+}
+
+/// A tree without the times of what was changed since `start`.
+fn settled(root: &Path, start: i64) -> Tree {
+    let mut tree = Tree::of(root);
+    for node in tree.nodes.values_mut() {
+        if node.mtime.0 >= start {
+            node.mtime = (0, 0);
+        }
+    }
+    tree
+}
+
+fn seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+    i64::try_from(now).expect("a time")
+}
+
+#[test]
+fn as_the_same_commands_on_a_kernel_mount() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.dir("source");
+    make_files(&source);
+    let (ours_dir, linux_dir) = (scratch.dir("ours"), scratch.dir("linux"));
+    for features in ["^fast_commit", "inline_data", "^extents,^64bit,^metadata_csum"] {
+        let args = ["-t", "ext4", "-O", features];
+        let ours = Image::mke2fs(scratch.path(), "ours.img", 96 * MIB, &args);
+        let mount = KernelMount::mount(&ours, &ours_dir, &[]);
+        run_ok(tool("cp").arg("-a").arg(source.join(".")).arg(mount.path()));
+        mount.unmount();
+        let (linux, edited) = (ours.copy_as("linux.img"), ours.copy_as("edited.img"));
+        let mut script = String::new();
+        let start = seconds() - 1;
+        let mount = KernelMount::mount(&linux, &linux_dir, &[]);
+        for command in COMMANDS {
+            let (kernel, extol_words) = both(command, mount.path(), &ours);
+            let done =
+                run(tool(&kernel[0]).args(&kernel[1..]).env("TZ", "UTC"), Duration::from_secs(20));
+            assert_eq!(done.code, Some(0), "{kernel:?}: {}", done.output);
+            let done = run(extol().args(&extol_words), Duration::from_secs(20));
+            assert_eq!(done.code, Some(0), "{extol_words:?}: {}", done.output);
+            assert_eq!(done.output, "", "{extol_words:?}");
+            let quoted = |word: &String| format!("'{word}'");
+            let (verb, words) = (&extol_words[0], &extol_words[2..]);
+            script +=
+                &format!("{verb} {}\n", words.iter().map(quoted).collect::<Vec<_>>().join(" "));
+        }
+        let expected = settled(mount.path(), start);
+        mount.unmount();
+        // All of them once more, as one script.
+        let done = edit(&edited, &script);
+        assert_eq!((done.code, &*done.output), (Some(0), ""), "{script}");
+        for image in [&ours, &edited] {
+            e2fsck(image).assert_clean("after the commands");
+            let mount = KernelMount::mount(image, &ours_dir, &["ro"]);
+            let found = settled(mount.path(), start);
+            let names = |tree: &Tree| tree.nodes.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&found), names(&expected));
+            for (name, node) in &expected.nodes {
+                let what = format!("{} on {} with {features}", name.display(), text(&image.path));
+                assert_eq!(found.nodes.get(name), Some(node), "{what}");
+            }
+            // Access times, which the tree leaves out.
+            let big = mount.path().join("big").metadata().expect("big");
+            assert_eq!((big.atime(), big.atime_nsec()), (1000, 0));
+            mount.unmount();
+        }
+        // Names of users are those of the volume.
+        extol_ok(&["chown", text(&ours.path), "ada:", "/big"]);
+        let listed = extol_ok(&["ls", "-l", text(&ours.path), "/big"]);
+        assert!(listed.contains(" 1000   100 "), "{listed}");
+        let read = extol_ok(&["getxattr", text(&ours.path), "/suid", "/acl"]);
+        assert!(read.contains("user.b=\"two words\"\nuser.c=0sAP8=\n"), "{read}");
+        assert!(read.contains("system.posix_acl_access=0s"), "{read}");
+        ours.remove();
+        linux.remove();
+        edited.remove();
+    }
+}
+
+/// What fails says why in one line, and leaves the volume as it was.
+#[test]
+fn what_fails_changes_nothing() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.dir("source");
+    make_files(&source);
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    extol_ok(&["put", path, text(&source), "/"]);
+    let before = extol_ok(&["ls", "-R", "--json", path]);
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["mv", "/source/dir", "/source/dir/sub"], 32, "into itself"),
+        (&["mv", "/missing", "/x"], 32, "/missing: no such file"),
+        (&["mv", "/source/one", "/source/big", "/source/data"], 32, "no directory"),
+        (&["mv", "/source/one", "/source/one"], 32, "the same file"),
+        (&["mv", "/source/ida", "/source/idb"], 32, "the same file"),
+        (&["mv", "-T", "/source/empty", "/source/dir"], 32, "not empty"),
+        (&["mv", "/source/one", "/no/where"], 32, "/no/where: no such file"),
+        (&["mv", "/source/one"], 1, "only one path"),
+        (&["mv", "-T", "/source/one", "/source/big", "/z"], 1, "-T takes two names, and /z"),
+        (&["put", "-", "/z"], 32, "-: what a pipe holds is not read"),
+        (&["ln", "/source/dir", "/hard"], 32, "use -s"),
+        (&["ln", "/source/one", "/source/big"], 32, "exists"),
+        (&["ln", "-s", "x", "/source/big"], 32, "/source/big: file exists"),
+        (&["chmod", "9", "/source"], 1, "bad mode"),
+        (&["chmod", "u+q", "/source"], 1, "bad mode"),
+        (&["chmod", "755", "/missing"], 32, "/missing: no such file"),
+        (&["chown", "eve", "/source"], 32, "no user \"eve\""),
+        (&["chown", "4294967295", "/source"], 1, "bad id"),
+        (&["touch", "-d", "tomorrow", "/source"], 1, "bad date"),
+        (&["touch", "/no/where"], 32, "no such file"),
+        (&["truncate", "-s", "1Q", "/source/one"], 1, "bad size"),
+        (&["truncate", "-s", "1E", "/source/one"], 32, "too large"),
+        (&["truncate", "-s", "0", "/source"], 32, "is a directory"),
+        (&["mknod", "/x", "c", "1"], 1, "needs MAJOR and MINOR"),
+        (&["mknod", "/x", "q"], 1, "bad type"),
+        (&["mknod", "/source/one", "p"], 32, "exists"),
+        (&["setxattr", "-n", "frob", "/source"], 1, "must begin with"),
+        (&["setxattr", "-x", "user.none", "/source/one"], 32, "no such attribute"),
+        (&["setxattr", "-n", "user.x", "-v", "0x1", "/source/one"], 1, "no value"),
+        (&["getxattr", "-n", "user.none", "/source/one"], 32, "no such attribute"),
+        (&["getxattr", "-e", "frob", "/source/one"], 1, "no coding"),
+        (&["put", "--mode", "frob", "/etc/hostname", "/"], 1, "bad mode"),
+        (&["put", "--owner", ":", "/etc/hostname", "/"], 1, "bad owner"),
+    ];
+    for (words, code, line) in cases {
+        let mut words = words.to_vec();
+        words.insert(1, path);
+        let done = run(extol().args(&words), Duration::from_secs(20));
+        assert_eq!(done.code, Some(*code), "{words:?}: {}", done.output);
+        let lines = done.output.lines().count();
+        assert!(done.output.contains(line) && lines == 1, "{words:?}: {}", done.output);
+    }
+    assert_eq!(extol_ok(&["ls", "-R", "--json", path]), before);
+    e2fsck(&image).assert_clean("after the failures");
+}
+
+/// A put that finds the volume full leaves no part of a file, and no block taken.
+#[test]
+fn a_full_volume_gets_no_half_file() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let tree = scratch.dir("tree");
+    std::fs::write(tree.join("a"), vec![1; MIB as usize]).expect("a file");
+    std::fs::write(tree.join("b"), vec![2; 40 * MIB as usize]).expect("a file");
+    std::fs::write(tree.join("c"), vec![3; MIB as usize]).expect("a file");
+    let free = || {
+        let info: serde_json::Value =
+            serde_json::from_str(&extol_ok(&["info", "--json", path])).expect("JSON");
+        info["free_blocks"].as_u64().expect("a number")
+    };
+    let before = free();
+    for over in [false, true] {
+        if over {
+            let old = scratch.path().join("old");
+            std::fs::write(&old, "old").expect("a file");
+            extol_ok(&["put", path, text(&old), "/tree/b"]);
+        }
+        let done = run(extol().args(["put", path, text(&tree), "/"]), Duration::from_secs(60));
+        assert_eq!(done.code, Some(32), "{}", done.output);
+        assert!(done.output.contains("tree/b: no space"), "{}", done.output);
+        let listed = extol_ok(&["ls", path, "/tree"]);
+        let expected = if over { "a\nb\nc\n" } else { "a\nc\n" };
+        assert_eq!(listed, expected, "over: {over}");
+        e2fsck(&image).assert_clean("after a failed put");
+        if over {
+            assert_eq!(extol_ok(&["cat", path, "/tree/b"]), "old");
+        }
+    }
+    extol_ok(&["rm", "-r", path, "/tree"]);
+    assert_eq!(free(), before);
+}
+
+#[test]
+fn put_sets_owner_and_mode() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let tree = scratch.dir("tree");
+    std::fs::create_dir(tree.join("sub")).expect("a directory");
+    std::fs::write(tree.join("sub/file"), "text").expect("a file");
+    run_ok(tool("chmod").args(["600"]).arg(tree.join("sub/file")));
+    let options = ["--owner", "12:34", "--mode", "u=rwX,go=rX", "-r", "--progress"];
+    let done = extol_ok(&[&["put"], &options[..], &[path, text(&tree), "/"]].concat());
+    assert!(done.contains("1 file, 0 MiB copied"), "{done}");
+    let listed = extol_ok(&["ls", "-lR", path, "/tree"]);
+    assert!(listed.contains("-rw-r--r--   1    12    34"), "{listed}");
+    assert!(listed.contains("drwxr-xr-x   2    12    34"), "{listed}");
+}
+
+/// A script is done as a whole or not at all, and says why not.
+#[test]
+fn a_script_that_fails_changes_nothing() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.dir("source");
+    make_files(&source);
+    let image = Image::mke2fs(scratch.path(), "a.img", 32 * MIB, &["-t", "ext4", "-J", "size=4"]);
+    let path = text(&image.path);
+    extol_ok(&["put", path, text(&source), "/"]);
+    let before = extol_ok(&["ls", "-R", "--json", path]);
+    let data = run_ok(tool("sha256sum").arg(source.join("data")));
+    let change = "rm -r /source/dir\ntruncate -s 12345 /source/data\nmv /source/big /big\n\
+                  chmod -R 700 /source\nmkdir /new\n";
+    let large = scratch.path().join("large");
+    std::fs::write(&large, vec![7; 40 * MIB as usize]).expect("a file");
+    let many: String = (0..40_000).map(|n| format!("mkdir /new/{n:0>200}\n")).collect();
+    let cases = [
+        ("rm /missing\n", 32, "line 6: /missing: no such file or directory. Nothing was changed"),
+        ("mkdir /new /newer\n", 32, "line 6: /new: file exists"),
+        (&format!("put {} /new\n", text(&large)), 32, "large: no space left on the volume"),
+        (&*many, 32, "the script changes more than "),
+        ("chmod 9 /new\n", 1, "line 6: bad mode"),
+        ("\n\nfrob /new\n", 1, "line 8: a script has no command \"frob\""),
+        ("ls /new\n", 1, "line 6: a script has no command"),
+        ("or /new\n", 1, "line 6: a script has no command"),
+        ("mv /new\n", 1, "line 6: /new: only one path is given"),
+        ("mv --frob /a /b\n", 1, "line 6: unexpected argument '--frob'"),
+        ("rm -o ro /new\n", 1, "line 6: -o is given to extol edit"),
+        ("rm /new/*\n", 1, "line 6: a character that a shell would act on"),
+        ("rm 'new\n", 1, "line 6: a quote is not closed"),
+    ];
+    for (end, code, line) in cases {
+        let done = edit(&image, &format!("{change}{end}"));
+        let shown = &done.output[..done.output.len().min(500)];
+        assert_eq!((done.code, done.output.lines().count()), (Some(code), 1), "{line}: {shown}");
+        assert!(done.output.contains(line), "{line}: {shown}");
+        assert_eq!(extol_ok(&["ls", "-R", "--json", path]), before, "{line}");
+        assert!(!dump_super(&image).contains("needs_recovery"), "{line}");
+        e2fsck(&image).assert_clean(line);
+    }
+    let copy = scratch.path().join("data");
+    extol_ok(&["cp", path, "/source/data", text(&copy)]);
+    assert_eq!(run_ok(tool("sha256sum").arg(&copy))[..64], data[..64]);
+    let done = run(extol().args(["edit", "-v", "-o", "ro", path]).stdin(Stdio::null()), LIMIT);
+    assert_eq!(done.code, Some(1), "{}", done.output);
+    // An empty script is none, and a large one fits with a larger cache where the log has room.
+    let done = run(extol().args(["edit", "-v", path]).stdin(Stdio::null()), LIMIT);
+    assert!(done.code == Some(0) && done.output.starts_with("0 of at most "), "{}", done.output);
+    assert_eq!(edit(&image, change).code, Some(0));
+    assert_ne!(extol_ok(&["ls", "-R", "--json", path]), before);
+    e2fsck(&image).assert_clean("after the script");
+    let image = Image::mke2fs(scratch.path(), "b.img", 16 * MIB, &["-t", "ext2"]);
+    let done = edit(&image, "mkdir /new\n");
+    assert!(done.code == Some(32) && done.output.contains("no journal"), "{}", done.output);
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Killed at any moment, a script leaves the old tree or the new one.
+#[test]
+fn a_script_that_is_killed_is_done_or_not() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 128 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let tree = scratch.dir("tree");
+    for n in 0..300u32 {
+        let bytes = (0..50_000).flat_map(|i: u32| (i ^ n).to_le_bytes()).collect::<Vec<_>>();
+        std::fs::write(tree.join(format!("{n}")), &bytes[..(n as usize * 631) % 200_000])
+            .expect("a file");
+    }
+    extol_ok(&["put", path, text(&tree), "/old"]);
+    let list = |image: &Image| -> Vec<(String, u64)> {
+        let list = extol_ok(&["ls", "-R", "--json", text(&image.path)]);
+        let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+        let entry = |e: &serde_json::Value| {
+            (e["path"].as_str().expect("a path").to_owned(), e["size"].as_u64().expect("a size"))
+        };
+        list["entries"].as_array().expect("a list").iter().map(entry).collect()
+    };
+    let mut script = format!("put {} /new\n", text(&tree));
+    for n in 0..150 {
+        script += &format!("truncate -s -77 /old/{n}\nmv /old/{n} /old/moved-{n}\n");
+    }
+    script += "rm -r /old\nmv /new /old\n";
+    let before = list(&image);
+    let done_image = image.copy_as("done.img");
+    let began = std::time::Instant::now();
+    assert_eq!(edit(&done_image, &script).code, Some(0));
+    let took = began.elapsed();
+    let after = list(&done_image);
+    assert_eq!(before.len(), after.len());
+    let (mut olds, mut news) = (0, 0);
+    for round in 0..12 {
+        let victim = image.copy_as("victim.img");
+        let mut child = extol()
+            .args(["edit", text(&victim.path)])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("extol");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(format!("{script}mkdir /late\n").as_bytes()).expect("a script");
+        drop(stdin);
+        std::thread::sleep(took * round / 10);
+        let pid = rustix::process::Pid::from_child(&child);
+        let signal = if round % 2 == 0 { Signal::KILL } else { Signal::INT };
+        let _ = rustix::process::kill_process(pid, signal);
+        let ended = child.wait().expect("an end");
+        let report = e2fsck_recovered(&victim);
+        let found = list(&report);
+        let is_new = found.iter().any(|(path, _)| path == "/late");
+        if signal == Signal::INT {
+            // One that comes when all is durable is too late.
+            let code = ended.code();
+            let expected = code == Some(130) || (is_new && code == Some(0));
+            assert!(expected || ended.signal().is_some(), "{ended:?}");
+            assert!(!dump_super(&victim).contains("needs_recovery") || ended.signal().is_some());
+        }
+        if is_new {
+            news += 1;
+            assert_eq!(found.len(), after.len() + 1);
+        } else {
+            olds += 1;
+            assert_eq!(found, before);
+            extol_ok(&["cp", text(&report.path), "/old", text(&scratch.path().join("copy"))]);
+            run_ok(tool("diff").arg("-r").arg(&tree).arg(scratch.path().join("copy")));
+            std::fs::remove_dir_all(scratch.path().join("copy")).expect("the copy");
+        }
+        report.remove();
+    }
+    assert!(olds > 0, "{olds} old, {news} new");
+}
+
+/// The image after a recovery, which has to be clean.
+fn e2fsck_recovered(image: &Image) -> Image {
+    let copy = image.copy_as("recovered.img");
+    extol_ok(&["replay", text(&copy.path)]);
+    e2fsck(&copy).assert_clean("after a kill");
+    copy
+}
