@@ -14,7 +14,18 @@ set -euo pipefail
 demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 mount:mount cc:gcc)
 tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench
        postmark:postmark c++:g++ tar:tar gzip:gzip setpriv:util-linux unshare:util-linux git:git
-       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace fish:fish zsh:zsh sfdisk:fdisk)
+       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace fish:fish zsh:zsh sfdisk:fdisk
+       genext2fs:genext2fs bsdtar:libarchive-tools xz:xz-utils zstd:zstd umoci:umoci skopeo:skopeo
+       sgdisk:gdisk parted:parted blkid:util-linux mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+       mkfs.vfat:dosfstools mkntfs:ntfs-3g mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools
+       mkfs.minix:util-linux mkfs.nilfs2:nilfs-tools
+       cryptsetup:cryptsetup-bin pvcreate:lvm2 img2simg:android-sdk-libsparse-utils
+        qemu-img:qemu-utils qemu-io:qemu-utils
+        mtree:mtree-netbsd matchpathcon:selinux-utils)
+# The guest (testing/guest), whose programs are those of the host.
+if [ "$(uname -m)" = x86_64 ]; then
+    tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)
+fi
 package=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
 
 case ${1:-} in
@@ -74,3 +85,7 @@ tool() {
 }
 [ "${1:-}" = demo ] || tool deb
 [ -n "${1:-}" ] || tool deny
+if [ -z "${1:-}" ] && [ "$(uname -m)" = x86_64 ]; then
+    # (Only Debian has this package; a test that needs it says so.)
+    "${0%/*}/guest.sh" || echo "tests in the guest will be skipped" >&2
+fi
