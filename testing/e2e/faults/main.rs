@@ -20,6 +20,7 @@ use std::time::Instant;
 const EIO: i32 = 5;
 
 const EROFS: i32 = 30;
+const ESTALE: i32 = 116;
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("e2fsck")];

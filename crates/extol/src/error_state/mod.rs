@@ -26,7 +26,7 @@
 //!   mount.
 //! - ES-4: an error met after an abort comes from what the abort left half done in memory (a bit
 //!   that is set and not taken back, say), which proves nothing about the volume: the abort is what
-//!   is recorded (`record_error`).
+//!   is recorded (`record_error`), and the operation fails with `Io` (`half_done`).
 //! - ES-5: that the volume is read-only acknowledges nothing. A sync asks the journal whether it
 //!   was aborted, and writes what is dirty unless the volume was closed in order
 //!   (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the journal before it
@@ -55,7 +55,7 @@ impl MountedFs {
     /// Looks at the result of an operation: what is wrong with the volume or its device is recorded
     /// and treated as `errors=` says.
     pub fn note<T>(&self, result: Result<T>) -> Result<T> {
-        let result = result.map_err(|error| self.damage_or_another_writer(error));
+        let result = result.map_err(|error| self.half_done(self.damage_or_another_writer(error)));
         let pending = self.error_state.pending.take();
         let pending: Vec<FsError> =
             pending.into_iter().map(|error| self.damage_or_another_writer(error)).collect();
@@ -76,6 +76,22 @@ impl MountedFs {
         {
             self.heed_guard();
             return FsError::Io(why);
+        }
+        error
+    }
+
+    /// Damage that is met after an abort by a failure is what the abort left half done (ES-4): the
+    /// operation fails with the failure.
+    fn half_done(&self, error: FsError) -> FsError {
+        let by_damage = || self.error_state.cause.get().is_some_and(|cause| cause.0 == CORRUPTED);
+        let is_left = matches!(error, FsError::Corrupt { .. })
+            && !self.writes_nothing()
+            && self.vol.journal.check_aborted().is_err()
+            && !by_damage();
+        if is_left {
+            return FsError::Io(format!(
+                "the volume was stopped in the middle of a change: {error}"
+            ));
         }
         error
     }

@@ -31,8 +31,8 @@ fn noted(options: &str, happens: impl FnOnce(&Ext4)) -> (u32, u8, u32) {
     (sb.error_count, sb.first_error_errcode, sb.first_error_ino)
 }
 
-fn damage(fs: &Ext4, ino: u64) {
-    let _ = fs.inner().note(Err::<(), _>(FsError::corrupt("damaged").in_inode(ino)));
+fn damage(fs: &Ext4, ino: u64) -> FsError {
+    fs.inner().note(Err::<(), _>(FsError::corrupt("damaged").in_inode(ino))).unwrap_err()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn what_an_abort_left_half_done_is_no_damage() {
     for options in ["errors=continue", "errors=remount-ro", "errors=panic"] {
         let happens = |fs: &Ext4| {
             fs.inner().vol.journal.abort("the disk went away");
-            damage(fs, 12);
+            assert!(matches!(damage(fs, 12), FsError::Io(_)), "{options}");
             assert_eq!(fs.first_error().as_deref(), Some("the disk went away"), "{options}");
         };
         assert_eq!(noted(options, happens), (1, IO, 0), "{options}");
@@ -52,8 +52,8 @@ fn what_an_abort_left_half_done_is_no_damage() {
 fn damage_that_aborts_is_noted_as_damage() {
     for options in ["errors=remount-ro", "errors=panic"] {
         let happens = |fs: &Ext4| {
-            damage(fs, 12);
-            damage(fs, 13);
+            assert_eq!(damage(fs, 12), FsError::corrupt("damaged").in_inode(12));
+            assert_eq!(damage(fs, 13), FsError::corrupt("damaged").in_inode(13));
         };
         assert_eq!(noted(options, happens), (1, CORRUPTED, 12), "{options}");
         let by_another = |fs: &Ext4| {
