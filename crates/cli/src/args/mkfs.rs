@@ -221,7 +221,8 @@ pub struct FillArgs {
     /// Allow the source more, or less: entries=, metadata= (bytes of names and attributes), depth=
     /// (directories in each other), file-size=, sparse-runs= (of a file), expand= (bytes of a
     /// compressed source), expand-ratio= (bytes for each of its own).
-    #[arg(long, value_name = "NAME=NUMBER", requires = "contents", action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME=NUMBER", requires = "contents", action = ArgAction::Append,
+        value_parser = offer::text(offer::LIMITS), hide_possible_values = true)]
     pub limits: Vec<String>,
     /// Threads that read and write, 8 at most [default: as suits the machine].
     #[arg(long, value_name = "COUNT", value_parser = threads, requires = "contents",

@@ -152,6 +152,17 @@ pub const FEATURES: &[&str] = &[
     "uninit_bg",
 ];
 
+/// For `--limits` of mkfs.
+pub const LIMITS: &[&str] = &[
+    "depth=",
+    "entries=",
+    "expand=",
+    "expand-ratio=",
+    "file-size=",
+    "metadata=",
+    "sparse-runs=",
+];
+
 /// For the type of mknod.
 pub const NODES: &[&str] = &["b", "c", "p", "s"];
 
@@ -210,7 +221,8 @@ mod tests {
             let mut command = crate::args::visible();
             command.find_subcommand_mut(name).expect(name).render_long_help().to_string()
         };
-        for (command, offered) in [("mount", MOUNT), ("mount", OPENING), ("info", INFO)] {
+        let all = [("mount", MOUNT), ("mount", OPENING), ("info", INFO), ("mkfs", LIMITS)];
+        for (command, offered) in all {
             let listed = words(&help(command));
             for word in offered {
                 let name = word.trim_end_matches('=').to_owned();
