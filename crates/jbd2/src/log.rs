@@ -196,7 +196,8 @@ impl Log {
     }
 
     /// Writes an empty log into the blocks of `map`, durably, calls `switch`, and goes on there.
-    /// Only for an empty log that nothing is written to meanwhile. Gives its space.
+    /// Only for an empty log that nothing is written to meanwhile. Gives its space. (A log that
+    /// begins in the same block has a valid superblock at any time.)
     pub fn move_to(&self, map: LogMap, switch: impl FnOnce() -> Result<()>) -> Result<LogSpace> {
         let size = map.block_size();
         let old = self.place();
@@ -217,13 +218,15 @@ impl Log {
             bytes.copy_from_slice(&sb.encode());
         }
         // What was in these blocks must not be taken for a transaction.
-        let mut n = 0;
+        let place = map.offset(map.superblock_block())?;
+        let stays = old.map.offset(old.map.superblock_block())? == place;
+        let mut n = u32::from(stays);
         while n < map.len() {
             let run = map.contiguous(n).max(1);
             self.device.zero_range(map.offset(n)?, u64::from(run) << size.bits())?;
             n = n.saturating_add(run);
         }
-        self.device.write_at(&block, map.offset(map.superblock_block())?)?;
+        self.device.write_at(&block, place)?;
         self.device.flush()?;
         switch()?;
         *self.superblock.lock() = Super { sb, block };

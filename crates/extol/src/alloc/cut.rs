@@ -118,6 +118,21 @@ impl Allocator {
         self.free(h, old)
     }
 
+    /// The block bitmap of a group is on the device from now on, though nothing but its own
+    /// metadata may be in use in it. Costs 2 credits.
+    pub fn write_bitmap(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {
+        let group = self.group(nr)?;
+        let mut state = group.lock();
+        self.load_blocks(group, &mut state)?;
+        let (mut desc, map) = state.parts()?;
+        if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
+            self.open_block_bitmap(h, group, &mut desc, &map.zones, &mut map.home)?;
+            self.write_desc(h, group, &desc)?;
+            state.set_desc(desc);
+        }
+        Ok(())
+    }
+
     /// Groups of which an inode is in use, from `first` on.
     pub fn groups_with_inodes(&self, first: u32) -> Result<Vec<GroupNr>> {
         let mut found = Vec::new();

@@ -323,12 +323,17 @@ impl Table {
                     group.zones.get_or_init(|| self.zones(journal, nr, &desc))
                 }
             };
-            let at = zones.partition_point(|z| z.end() <= span.start);
-            if zones.get(at).is_some_and(|z| z.overlaps(span)) {
+            // (What was moved away, and unprotected, is in them still.)
+            if touch(zones, span) && self.is_zone_now(journal, group, span)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn is_zone_now(&self, journal: &Journal, group: &Group, span: Span) -> Result<bool> {
+        let desc = *group.lock().desc()?;
+        Ok(touch(&self.zones(journal, group.nr, &desc), span))
     }
 
     /// A group's bitmap came into memory: drops others if there are too many. Its lock may be held.
@@ -374,6 +379,11 @@ impl Table {
     pub fn resident(&self) -> usize {
         self.resident.lock().len()
     }
+}
+
+fn touch(zones: &[Span], span: Span) -> bool {
+    let at = zones.partition_point(|z| z.end() <= span.start);
+    zones.get(at).is_some_and(|z| z.overlaps(span))
 }
 
 /// What is left of a span.

@@ -9,6 +9,7 @@ use extol_vfs::FsError;
 
 use super::Ext4;
 use super::reopen::for_a_mount;
+use crate::guard::mmp::HeldClaim;
 use crate::maintenance;
 use crate::mount::{self, Purpose, close, dry_run};
 use crate::mounted::MountedFs;
@@ -27,6 +28,30 @@ impl Ext4 {
         target: Target,
         progress: &mut dyn FnMut(ResizeProgress) -> bool,
     ) -> Result<Resized, ResizeError> {
+        self.grow_as(resize::Growth::InUse, target, progress)
+    }
+
+    /// As that, for a volume that nothing else uses.
+    fn grow_alone(
+        &self,
+        target: Target,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<Resized, ResizeError> {
+        let copy = self.fs().vol.geo.backup_bgs();
+        let grown = self.grow_as(resize::Growth::Alone, target, progress);
+        let old = Arc::clone(&self.fs());
+        if grown.is_ok() && old.vol.geo.backup_bgs() != copy {
+            self.open_again(&old)?;
+        }
+        grown
+    }
+
+    fn grow_as(
+        &self,
+        how: resize::Growth,
+        target: Target,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<Resized, ResizeError> {
         let fs = self.fs();
         fs.operations.add();
         let _open = fs.freeze_gate.enter()?;
@@ -35,7 +60,8 @@ impl Ext4 {
         let wished = wish(&fs, target);
         let blocks = resize::aim(&fs, wished)?;
         make_room(dev, blocks << fs.vol.geo.block_size.bits())?;
-        let grown = resize::grow(&fs, blocks, progress).map(|grown| Resized { wished, ..grown });
+        let grown =
+            resize::grow(&fs, how, blocks, progress).map(|grown| Resized { wished, ..grown });
         if let Err(ResizeError::Fs(e)) = &grown {
             let _ = fs.note(Err::<(), _>(e.clone()));
         }
@@ -83,7 +109,7 @@ impl Ext4 {
             Target::Minimum => self.shrink(Aim::Least, &mut blocks, progress),
             _ if wished < before => self.shrink(Aim::Blocks(wished), &mut blocks, progress),
             target => {
-                let grown = self.grow(target, progress);
+                let grown = self.grow_alone(target, progress);
                 blocks = self.fs().vol.geo.blocks();
                 grown
             }
@@ -123,13 +149,28 @@ impl Ext4 {
         progress: &mut dyn FnMut(ResizeProgress) -> bool,
     ) -> Result<Resized, ResizeError> {
         let before = self.fs().vol.geo.blocks();
-        loop {
+        let has_copy = resize::has_second_copy(&self.fs());
+        let done = loop {
             let step = self.shrink_step(aim, reached, progress)?;
             let wish = if let Aim::Blocks(blocks) = aim { blocks } else { 0 };
             if step.blocks >= step.before || step.blocks <= wish {
-                return Ok(Resized { before, ..step });
+                break Resized { before, ..step };
             }
+        };
+        if has_copy && done.blocks < before {
+            self.place_second_copy()?;
         }
+        Ok(done)
+    }
+
+    /// Groups have gone: the second copy of the superblock may have been in one of them.
+    fn place_second_copy(&self) -> Result<(), ResizeError> {
+        let old = Arc::clone(&self.fs());
+        if maintenance::exclusively(&old, || resize::place_second_copy(&old))?? {
+            let new = self.open_again(&old)?;
+            resize::finish(&new)?;
+        }
+        Ok(())
     }
 
     /// One cut.
@@ -177,9 +218,21 @@ impl Ext4 {
         let (Some(threads), Some(mut stopped)) = (&mut *threads, self.current.stop_all()) else {
             return Err(FsError::Busy.into());
         };
-        close::close(old, threads)?;
+        // (With multi-mount protection a claim of one's own is waited for once.)
+        let claim = threads.mmp.take();
+        let closed = close::close(old, threads);
+        let claim = match closed {
+            Ok(()) => claim.map(HeldClaim::hand_over),
+            Err(e) => {
+                if let Some(claim) = claim {
+                    claim.release();
+                }
+                return Err(e.into());
+            }
+        };
         let options = for_a_mount(old, old.options.lock().clone());
-        let opened = mount::open(Purpose::Use, Arc::clone(&self.device), &options);
+        let device = Arc::clone(&self.device);
+        let opened = mount::open_claimed(Purpose::Use, device, &options, claim.as_ref());
         let (new, new_threads, _) =
             opened.map_err(|e| FsError::Io(format!("the volume cannot be opened again: {e}")))?;
         new.measuring.store(old.measuring.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -6,6 +6,7 @@
 //!   take:    write a random seq ─ wait ─ unchanged? ─────► claimed
 //!   renew:   seq + 1, every update interval, and by a writer that finds the claim too old
 //!   release: write "clean", if the block is still as this mount wrote it
+//!   hand over: nothing is written; the next opening renews the claim, if the block still shows it
 //! ```
 //!
 //! Nothing is written before `take`, so that all that can refuse a mount comes in between. What
@@ -59,7 +60,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    fn new(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<Option<Self>> {
+    /// Looks at the block once.
+    pub fn look(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<Option<Self>> {
         if !sb.feature_incompat.contains(Incompat::MMP) {
             return Ok(None);
         }
@@ -93,7 +95,7 @@ impl Observed {
 
     /// Without a wait: what refuses a claim at once.
     pub fn check_now(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<()> {
-        Self::new(dev, geo, sb).map(|_| ())
+        Self::look(dev, geo, sb).map(|_| ())
     }
 
     /// Finds out whether another host has the volume, if it has the feature. Takes some seconds if
@@ -104,7 +106,7 @@ impl Observed {
         sb: &Superblock,
         waiting: Option<&Arc<dyn Waiting>>,
     ) -> OpenResult<Option<Self>> {
-        let Some(seen) = Self::new(dev, geo, sb)? else { return Ok(None) };
+        let Some(seen) = Self::look(dev, geo, sb)? else { return Ok(None) };
         if !seen.was_clean {
             seen.wait(seen.long_wait(), "whether another host has the volume", waiting)?;
             let again = seen.place.read()?;
@@ -166,6 +168,17 @@ impl Observed {
         if self.place.read()?.seq != mmp.seq {
             return refuse("the volume was claimed by another host at the same time (MMP)");
         }
+        self.hold(guard, mmp, outcome)
+    }
+
+    /// Goes on with the claim of a mount of this process that has just ended. It is as any claim
+    /// that was not renewed for a while: the block still shows it, or another host has it.
+    pub fn take_over(self, guard: &Arc<Guard>, from: &HandedOver) -> OpenResult<HeldClaim> {
+        self.hold(guard, from.0.clone(), Ok(()))
+    }
+
+    /// Keeps a claim that was written.
+    fn hold(self, guard: &Arc<Guard>, mmp: Mmp, outcome: OpenResult<()>) -> OpenResult<HeldClaim> {
         let times = (Duration::from_secs(self.long_wait()), Duration::from_secs(self.check));
         let claim = Claim::new(self.place, guard.time(), mmp, times);
         let mut held = HeldClaim {
@@ -186,6 +199,10 @@ impl Observed {
         Ok(held)
     }
 }
+
+/// A claim between two openings of a volume: what the block says.
+#[derive(Debug)]
+pub(crate) struct HandedOver(Mmp);
 
 /// The claim on a volume, renewed by a thread.
 #[derive(Debug)]
@@ -214,6 +231,14 @@ impl HeldClaim {
     /// frozen. Locked during each renewal.
     pub fn paused(&self) -> Arc<Mutex<bool>> {
         Arc::clone(&self.paused)
+    }
+
+    /// Ends the renewal, and leaves the claim in the block, for an opening that follows at once.
+    pub fn hand_over(mut self) -> HandedOver {
+        self.claim.closing.store(true, Ordering::Release);
+        self.runner.take();
+        self.guard.set_claim(None);
+        HandedOver(self.claim.written.lock().clone())
     }
 
     /// Gives the volume back, if no other host has it.

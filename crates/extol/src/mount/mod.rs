@@ -36,7 +36,7 @@ use extol_ondisk::{Geometry, Incompat, Superblock};
 
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::guard::claim::BootTime;
-use crate::guard::mmp::{HeldClaim, Observed};
+use crate::guard::mmp::{HandedOver, HeldClaim, Observed};
 use crate::guard::{Guard, GuardedDevice, Part};
 use crate::options::MountOptions;
 use crate::superblock::{geometry, read_superblock};
@@ -51,6 +51,16 @@ pub(crate) fn open(
     purpose: Purpose,
     dev: SharedDevice,
     options: &MountOptions,
+) -> OpenResult<Opened> {
+    open_claimed(purpose, dev, options, None)
+}
+
+/// As that, with the claim of a mount that has just ended.
+pub(crate) fn open_claimed(
+    purpose: Purpose,
+    dev: SharedDevice,
+    options: &MountOptions,
+    claimed: Option<&HandedOver>,
 ) -> OpenResult<Opened> {
     options.check().map_err(OpenError)?;
     let unlocked = !dev.is_locked();
@@ -79,7 +89,7 @@ pub(crate) fn open(
         return refuse("the device is write-protected; mount with -o ro");
     }
     let options = &find_journal::with_device(&sb, options)?;
-    let held = claim(&guard, &geo, &sb, options)?;
+    let held = claim(&guard, &geo, &sb, options, claimed)?;
     match open_on(&guarded, options, purpose, Some(&guard), unlocked) {
         Ok((fs, mut threads, replayed)) => {
             fs.maintenance.set_mmp(held.as_ref().map(HeldClaim::paused));
@@ -107,8 +117,17 @@ pub(crate) fn claim(
     geo: &Geometry,
     sb: &Superblock,
     options: &MountOptions,
+    claimed: Option<&HandedOver>,
 ) -> OpenResult<Option<HeldClaim>> {
-    let observed = Observed::observe(guard.below(), geo, sb, options.access.waiting.as_ref())?;
+    let waiting = options.access.waiting.as_ref();
+    let observed = match claimed {
+        Some(_) => Observed::look(guard.below(), geo, sb)?,
+        None => Observed::observe(guard.below(), geo, sb, waiting)?,
+    };
     dry_run::run(guard.below(), geo, options)?;
-    observed.map(|observed| observed.take(guard, options.access.waiting.as_ref())).transpose()
+    let take = |observed: Observed| match claimed {
+        Some(claimed) => observed.take_over(guard, claimed),
+        None => observed.take(guard, waiting),
+    };
+    observed.map(take).transpose()
 }

@@ -92,7 +92,7 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     options.journal.data_mode = data;
     let options = find_journal::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
-    threads.mmp = mount::claim(guard, &geo, &sb, &options)?;
+    threads.mmp = mount::claim(guard, &geo, &sb, &options, None)?;
     fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
     let recovered = journals::recover(&base.device, &sb, &geo, &options, Some(guard))?;
     is_as_seen(fs)?;

@@ -7,7 +7,7 @@ use extol_vfs::FsError;
 use super::plan::groups::NewGroup;
 use super::plan::{self, Planned, Share, Step};
 use super::reserved::{self, Reserved};
-use super::{ResizeError, ResizeProgress, Resized, backups, behind, refuse};
+use super::{ResizeError, ResizeProgress, Resized, backups, behind, refuse, second_copy};
 use crate::error;
 use crate::fast_commit::{self, Delta, Reason};
 use crate::mounted::MountedFs;
@@ -17,6 +17,16 @@ type Result<T> = std::result::Result<T, ResizeError>;
 const BATCH: usize = 256;
 /// And about so many bytes in place.
 const BATCH_BYTES: u64 = 64 << 20;
+
+/// How a volume grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Growth {
+    /// Others use it meanwhile.
+    InUse,
+    /// Nothing else uses it, and it is closed or opened again behind a growth that moves the second
+    /// copy of the superblock: what is in memory takes the old one for metadata.
+    Alone,
+}
 
 /// The blocks that the volume will have when it is to have `wish`: a last group that is not worth
 /// its metadata is left out.
@@ -39,6 +49,7 @@ pub(crate) fn aim(fs: &MountedFs, wish: u64) -> Result<u64> {
 /// Makes the volume `target` blocks long, as [`aim`] says; the device has them.
 pub(crate) fn grow(
     fs: &MountedFs,
+    how: Growth,
     target: u64,
     progress: &mut dyn FnMut(ResizeProgress) -> bool,
 ) -> Result<Resized> {
@@ -58,12 +69,14 @@ pub(crate) fn grow(
     if target <= geo.blocks() {
         return Ok(resized);
     }
-    let mut grow = Grow { fs, share: Share::of(&sb), reserved: Reserved::read(&fs.vol)? };
+    let mut grow = Grow { fs, how, share: Share::of(&sb), reserved: Reserved::read(&fs.vol)? };
     let (groups, first_desc) = (geo.groups(), (geo.groups() - 1) / geo.descs_per_block());
     let done = grow.run(target, progress, &mut resized);
     fs.lazy_init.grown(groups..geo.groups(), behind::zeroes_tables(&fs.vol, geo));
     done?;
-    backups::update(fs, first_desc)?;
+    // A growth that a crash has ended left old ones; those follow with the last piece of this one.
+    let changed = if resized.blocks >= target { 0 } else { first_desc };
+    backups::update(fs, changed)?;
     // So that programs that read the device see the new size.
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     fs.vol.journal.set_home_last(None);
@@ -73,6 +86,7 @@ pub(crate) fn grow(
 /// A growth under way.
 struct Grow<'a> {
     fs: &'a MountedFs,
+    how: Growth,
     share: Share,
     reserved: Option<Reserved>,
 }
@@ -107,7 +121,7 @@ impl Grow<'_> {
         let mut sb = self.fs.sb.read(Superblock::clone);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let planned = match plan::next(&sb, self.share, target) {
+            let planned = match plan::next(&sb, self.share, self.how == Growth::Alone, target) {
                 Ok(Some(planned)) => planned,
                 Ok(None) => break,
                 // What is before it is done first.
@@ -223,15 +237,17 @@ impl Grow<'_> {
             );
         }
         let lists = if copies.is_empty() { 0 } else { geo.reserved_gdt() };
-        self.transact(2 + reserved::CREDITS + lists, |h| {
+        let left = second_copy::left(&vol.geo, geo);
+        self.transact(2 + reserved::CREDITS + lists + 2 * left.iter().count() as u32, |h| {
             let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks(geo))).sum();
             let inodes = geo.inodes() - vol.geo.inodes();
             if let Some(reserved) = self.reserved.filter(|_| takes_reserved) {
                 reserved.take(vol, h, &vol.geo)?;
             }
             if let Some(reserved) = self.reserved.filter(|_| !copies.is_empty()) {
-                let before = vol.geo.backup_groups().count();
+                let before = vol.geo.backup_groups().filter(|nr| geo.has_super(*nr)).count();
                 reserved.add_copies(vol, h, geo, (before, &copies))?;
+                left.map_or(Ok(()), |_| reserved.lose_copy(geo, vol, h))?;
             }
             if !in_place {
                 let buf = if takes_reserved {
@@ -247,9 +263,18 @@ impl Grow<'_> {
             if geo.desc_blocks() > vol.geo.desc_blocks() {
                 vol.journal.add_patched_block(desc_block);
             }
+            if let Some((group, _)) = left {
+                vol.alloc.write_bitmap(h, group)?;
+            }
             self.superblock(h, planned, (free, inodes))?;
             vol.journal.extend_to(geo.blocks());
-            vol.alloc.add_groups(geo, (free, inodes.into()))
+            vol.alloc.add_groups(geo, (free, inodes.into()))?;
+            if let Some((_, run)) = left {
+                vol.alloc.unprotect(run);
+                vol.alloc.free(h, run)?;
+                vol.alloc.flush_super(h, &self.fs.sb)?;
+            }
+            Ok(())
         })
     }
 }

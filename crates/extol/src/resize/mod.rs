@@ -32,7 +32,8 @@
 //! | `defrag` | moves a file into as few runs as there can be |
 //!
 //! Odd cases: a last group too short to be worth its metadata is not made, so the volume may end
-//! before the target. Groups that exist keep their copies: with sparse_super2 none moves.
+//! before the target. With sparse_super2 the second copy of the superblock follows the end, unless
+//! the volume is in use (`second_copy.rs`).
 //!
 //! Invariants
 //! - RZ-1: what lies behind the old end is written in place and durable before the transaction that
@@ -64,13 +65,15 @@ mod grow;
 mod plan;
 mod relocate;
 mod reserved;
+mod second_copy;
 mod shrink;
 
 pub use shrink::Vacated;
 
 pub(crate) use backups::update as update_copies;
 pub(crate) use defrag::{defragment, fragments};
-pub(crate) use grow::{aim, grow};
+pub(crate) use grow::{Growth, aim, grow};
+pub(crate) use second_copy::{has_second_copy, place_second_copy};
 pub(crate) use shrink::{Aim, finish, move_inodes, move_journal, shrink, vacate};
 
 pub use extol_vfs::Resized;

@@ -130,6 +130,12 @@ impl Reserved {
         Self::change(vol, h, |inode| inode.blocks = inode.blocks.saturating_add(added))
     }
 
+    /// A copy is left by the map, in which another one has its place.
+    pub fn lose_copy(self, geo: &Geometry, vol: &Volume, h: &mut Handle) -> Result<()> {
+        let freed = sectors(geo, geo.reserved_gdt().into());
+        Self::change(vol, h, |inode| inode.blocks = inode.blocks.saturating_sub(freed))
+    }
+
     /// How many lists [`cut`](Self::cut) changes.
     pub fn lists_cut(geo: &Geometry, smaller: &Geometry) -> u32 {
         Self::changed_lists(geo, smaller).count() as u32

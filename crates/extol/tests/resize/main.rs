@@ -1,12 +1,17 @@
 //! Volumes grow, and are tuned: against e2fsck, resize2fs, tune2fs and the check of this project,
 //! on many layouts.
 
+mod claims;
 #[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
+mod copies;
 mod crash;
 mod journal;
 mod matrix;
+mod minimum;
+mod odd;
+mod partly;
 mod refused;
 mod tune;
 

@@ -89,7 +89,8 @@ impl Journal {
 
     /// Moves the log of the volume to other blocks of it: writes an empty log there, durably, and
     /// calls `switch`, which makes the volume name these blocks, durably. Transactions go there
-    /// from then on. Never call it with a handle open.
+    /// from then on. Never call it with a handle open. A log that keeps its first block may become
+    /// shorter or longer in place.
     ///
     /// # Errors
     /// If there is no log on the volume, or the new one would be too small; nothing has changed

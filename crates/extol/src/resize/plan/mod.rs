@@ -5,7 +5,7 @@ pub(super) mod smaller;
 
 use extol_ondisk::{Compat, Geometry, GroupNr, Incompat, Superblock};
 
-use super::{ResizeError, refuse};
+use super::{ResizeError, refuse, second_copy};
 use groups::NewGroup;
 
 /// A last group with fewer blocks left for files than this is not made.
@@ -55,7 +55,7 @@ impl Share {
     }
 }
 
-fn geometry(sb: &Superblock) -> Result<Geometry, ResizeError> {
+pub(super) fn geometry(sb: &Superblock) -> Result<Geometry, ResizeError> {
     Geometry::new(sb, None).or_else(|e| refuse(format!("a volume of that size is impossible: {e}")))
 }
 
@@ -85,15 +85,18 @@ pub(super) fn worthwhile(geo: &Geometry, wish: u64) -> u64 {
         return wish;
     }
     let descs = geo.descs();
-    let copies = if geo.has_super(last) { 1 + descs.first_meta_bg + descs.reserved } else { 0 };
+    let has_copy = geo.has_super(last) || second_copy::has_one(geo);
+    let copies = if has_copy { 1 + descs.first_meta_bg + descs.reserved } else { 0 };
     let needed = u64::from(copies) + 3 + u64::from(geo.inode_table_blocks) + MIN_LAST_GROUP;
     if rest < needed { wish - rest } else { wish }
 }
 
-/// The next step towards `target`; `None`: the volume is as large.
+/// The next step towards `target`; `None`: the volume is as large. `moves_copy`: the second copy of
+/// the superblock (sparse_super2) may move into the last group.
 pub(super) fn next(
     sb: &Superblock,
     share: Share,
+    moves_copy: bool,
     target: u64,
 ) -> Result<Option<Planned>, ResizeError> {
     let geo = geometry(sb)?;
@@ -118,8 +121,8 @@ pub(super) fn next(
                     sb: after,
                 }));
             }
-            Descriptors::Here => add_groups(&geo, &mut after, target, false)?,
-            Descriptors::Reserved => add_groups(&geo, &mut after, target, true)?,
+            Descriptors::Here => add_groups(&geo, &mut after, target, (false, moves_copy))?,
+            Descriptors::Reserved => add_groups(&geo, &mut after, target, (true, moves_copy))?,
         }
     };
     after.r_blocks_count = share.at(after.blocks_count);
@@ -157,7 +160,7 @@ fn add_groups(
     geo: &Geometry,
     after: &mut Superblock,
     target: u64,
-    takes_reserved: bool,
+    (takes_reserved, moves_copy): (bool, bool),
 ) -> Result<Step, ResizeError> {
     let first = geo.groups();
     let per = u64::from(geo.blocks_per_group);
@@ -173,11 +176,16 @@ fn add_groups(
     if takes_reserved {
         after.reserved_gdt_blocks -= 1;
     }
+    if moves_copy && u64::from(end) == wished {
+        second_copy::put_into_last(geo, after, GroupNr(end - 1))?;
+    }
     let larger = geometry(after)?;
     let groups = groups::lay_out(&larger, first..end)?;
     if after.overhead_clusters != 0 {
         let fixed: u32 = groups.iter().map(|group| group.overhead(&larger)).sum();
-        after.overhead_clusters = after.overhead_clusters.saturating_add(fixed);
+        let left = second_copy::left(geo, &larger).map_or(0, |(_, run)| run.len);
+        after.overhead_clusters =
+            after.overhead_clusters.saturating_add(fixed).saturating_sub(left);
     }
     Ok(Step::Groups { groups, takes_reserved })
 }

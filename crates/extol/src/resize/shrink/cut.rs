@@ -16,6 +16,7 @@ use extol_ondisk::GroupNr;
 use super::super::plan::{self, smaller::Smaller};
 use super::super::reserved::{self, Reserved};
 use super::super::{ResizeError, refuse};
+use super::fixed::check_inodes_moved;
 use super::mover::settle;
 use crate::alloc::{Cut, Fixed};
 use crate::error;
@@ -67,6 +68,13 @@ fn credits(fs: &MountedFs, plan: &Smaller, reserved: Option<Reserved>, cut: &Cut
     1 + reserved::CREDITS + lists + cut.credits()
 }
 
+/// The most that any cut costs.
+pub(super) fn most_credits(fs: &MountedFs) -> Result<u32, ResizeError> {
+    let geo = &fs.vol.geo;
+    let lists = Reserved::read(&fs.vol)?.map_or(0, |_| geo.desc_blocks() + geo.reserved_gdt());
+    Ok((1 + reserved::CREDITS + lists).saturating_add(geo.groups().saturating_mul(2)))
+}
+
 /// What the cut will cost, before anything has moved.
 pub(super) fn expected_credits(
     fs: &MountedFs,
@@ -92,8 +100,5 @@ fn check_empty(fs: &MountedFs, plan: &Smaller) -> Result<(), ResizeError> {
             return refuse(format!("metadata of block group {} lies behind the new end", nr.0));
         }
     }
-    match alloc.groups_with_inodes(plan.geo.groups())?.first() {
-        Some(nr) => refuse(format!("block group {} has inodes in use", nr.0)),
-        None => Ok(()),
-    }
+    check_inodes_moved(fs, plan.geo.groups())
 }

@@ -12,7 +12,7 @@
 //! them.
 
 use extol_block::BlockNr;
-use extol_ondisk::{GroupFlags, GroupNr, InodeNr};
+use extol_ondisk::{GroupFlags, GroupNr, InodeFlags, InodeNr};
 use extol_vfs::FsError;
 
 use super::super::reserved::{self, Reserved};
@@ -42,14 +42,23 @@ pub(super) fn check_reserved_inodes(fs: &MountedFs, limit: BlockNr) -> Result<()
             continue;
         }
         let node = Node { ino, raw: vol.read_inode(ino)? };
-        if node.raw.links == 0 && node.raw.blocks == 0 || !node.raw.maps_blocks() {
+        let unused = node.raw.links == 0 && node.raw.blocks == 0;
+        // (The list of bad blocks has no kind.)
+        if unused || !node.raw.maps_blocks() && ino != InodeNr::BAD_BLOCKS {
             continue;
         }
-        let mut found = false;
+        let map_blocks = node.raw.i_block.as_chunks::<4>().0.iter().skip(12);
+        let mut map_blocks = map_blocks.map(|word| u64::from(u32::from_le_bytes(*word)));
+        let by_blocks = !node.raw.flags.contains(InodeFlags::EXTENTS);
+        let mut found = by_blocks && map_blocks.any(|nr| nr >= limit.0);
         map::iterate(vol, &node, 0, u32::MAX, &mut |run| {
-            found = behind(run, limit).is_some();
+            found |= behind(run, limit).is_some();
             !found
         })?;
+        if found && ino == InodeNr::BAD_BLOCKS {
+            let what = "the list of bad blocks (inode 1) names blocks that cannot be";
+            return Err(ResizeError::NoRoom { what, blocks: limit.0 });
+        }
         if found {
             return refuse(format!(
                 "the reserved inode {} has blocks behind block {}: take a larger size",
@@ -58,6 +67,19 @@ pub(super) fn check_reserved_inodes(fs: &MountedFs, limit: BlockNr) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Refuses if a group from this one on has inodes in use, though all that have numbers there have
+/// moved: its descriptor counts others than its bitmap.
+pub(super) fn check_inodes_moved(fs: &MountedFs, groups: u32) -> Result<()> {
+    match fs.vol.alloc.groups_with_inodes(groups)?.first() {
+        None => Ok(()),
+        Some(nr) => refuse(format!(
+            "block group {} counts inodes in use that its bitmap has not: run e2fsck -f and try \
+             again",
+            nr.0
+        )),
+    }
 }
 
 /// Moves bitmaps and inode tables of the first `groups` groups in front of the limit.

@@ -12,7 +12,8 @@
 //! | `mover` | finds what files have behind the limit, inode by inode, and moves it |
 //! | `map` | what an inode's map has there: data, tree blocks |
 //! | `others` | attribute blocks, the orphan file, the MMP block |
-//! | `journal`, `journal_map` | moves the log |
+//! | `journal` | moves the log |
+//! | `clear` | empties a run of blocks |
 //! | `fixed` | bitmaps and inode tables of groups that stay, the map of the resize inode |
 //! | `cut` | the transaction |
 //! | `least` | how small the volume can be |
@@ -28,20 +29,23 @@
 //!
 //! A dry run does the same in memory, but for the data of files.
 
+mod clear;
 mod cut;
 mod fixed;
 mod inodes;
 mod journal;
-mod journal_map;
 mod least;
 mod map;
 mod mover;
 mod others;
 mod survey;
 
+pub(super) use clear::clear;
 pub(crate) use inodes::move_inodes;
 pub(crate) use journal::move_journal;
+use journal::shorten_journal;
 pub use mover::Vacated;
+pub(super) use mover::settle;
 pub(crate) use mover::vacate;
 
 use extol_block::BlockNr;
@@ -84,6 +88,10 @@ pub(crate) fn shrink(
             "a volume without a journal cannot be made smaller: a crash would damage it; give it \
              one first (tune2fs -j)",
         );
+    }
+    if aim == Aim::Least {
+        // The number is the same whatever the way there, so the log is as short as may be.
+        shorten_journal(fs, cut::most_credits(fs)?)?;
     }
     let minimum = least(fs)?;
     let mut target = match aim {
@@ -160,12 +168,15 @@ fn emptied(
     move_journal(fs, limit.0, transaction, &mut |done, all| {
         progress(ResizeProgress { done, all })
     })?;
+    let mut goes_on = true;
     move_inodes(fs, plan.geo.inodes().into(), &mut |done, all| {
-        progress(ResizeProgress { done, all })
+        goes_on = progress(ResizeProgress { done, all });
+        goes_on
     })?;
-    if !fs.vol.alloc.groups_with_inodes(plan.geo.groups())?.is_empty() {
+    if !goes_on {
         return Ok(None);
     }
+    fixed::check_inodes_moved(fs, plan.geo.groups())?;
     let mut told = 0;
     let mut tell = |moved: u64| {
         told = moved.max(told);

@@ -92,7 +92,7 @@ pub(super) fn empty(
 }
 
 /// Everything is durable and in place: no transaction holds a block, and no checksum is to come.
-pub(super) fn settle(fs: &MountedFs) -> Result<()> {
+pub(in crate::resize) fn settle(fs: &MountedFs) -> Result<()> {
     files::sync_now(fs)??;
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)
 }

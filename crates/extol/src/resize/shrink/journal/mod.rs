@@ -1,0 +1,200 @@
+//! Moves the log in front of a limit.
+//!
+//! Linux and e2fsck read the map of the journal's inode before they replay the log, and go on with
+//! that. So no transaction may change which blocks the log has: the switch is one sector, written
+//! in place while the log is empty.
+//!
+//! ```text
+//!   1 transactions  [ old log │ new log, map blocks ]          the log uses the old blocks
+//!   2 in place        an empty log in the new blocks, the map of 3 in the map blocks; flush
+//!   3 one sector    [ new log │ old log, map blocks of 1 ]     flush; the log uses the new blocks
+//!   4 transactions  [ new log ]                                the rest is freed
+//! ```
+//!
+//! The inode has the same blocks in 2 and 3, in another order: map blocks of the one are data of
+//! the other. The superblock of a log says how many blocks it uses, so what follows does no harm.
+//! Each state is sound, for e2fsck and Linux too, and nothing has to be finished: what a crash
+//! leaves behind the log is freed by the next move.
+//!
+//! A log becomes shorter in place: its superblock says so, in one sector and while it is empty, and
+//! then what is behind it is freed.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `room` | takes blocks for the new log, and maps them behind the old one |
+//! | `switch` | the exchange of the maps |
+//! | `shorten` | makes the log shorter, and frees what is behind it |
+//! | `map` | makes the map of a file from its blocks |
+//!
+//! Odd cases
+//! - There is no room for a log as long as the old one: it becomes shorter, but not shorter than
+//!   Linux accepts, or than what comes next needs for its transactions.
+//! - More extents than the inode holds get one map block, of both maps. More than that has room for
+//!   are not moved: two map blocks would go home one by one.
+//! - An inode larger than a sector cannot be switched: refused.
+//! - The copy of the map in the superblock follows in the transactions. After 3 it is that of 1,
+//!   which leads to an empty log as well.
+//!
+//! Invariants
+//! - JM-1: the log is empty from 2 until 3 is durable (`Journal::move_log`), so either map leads to
+//!   an empty log.
+//! - JM-2: the old log is freed by a transaction in the new one.
+//! - JM-3: while a transaction goes home, e2fsck and Linux find all blocks of the log by the map as
+//!   it is at home by then: map blocks that get longer go there before the inode, and those that
+//!   get shorter behind it (`Journal::set_home_last`).
+
+mod map;
+mod room;
+mod shorten;
+mod switch;
+
+use extol_jbd2::Handle;
+use extol_ondisk::{Compat, InodeFlags, InodeNr};
+use extol_vfs::FsError;
+
+use super::super::ResizeError;
+use super::mover::settle;
+use crate::alloc::Run;
+use crate::fast_commit::eligibility::Change;
+use crate::fast_commit::{self, Delta, Reason};
+use crate::mounted::MountedFs;
+use crate::node::Node;
+
+type Result<T> = std::result::Result<T, ResizeError>;
+
+/// Bytes that a device writes whole.
+const SECTOR: usize = 512;
+/// Blocks of the shortest log that Linux accepts.
+const SHORTEST: u32 = 1024;
+/// A transaction has at most the log's blocks by this number, less a few.
+const SHARE: u32 = 4;
+const SPARE: u32 = 16;
+
+/// Moves the log, if some of it lies at or behind block `limit`, in front of it. The allocator
+/// hands out nothing from there on. A log that becomes shorter still holds a transaction of so many
+/// blocks, if the old one does.
+pub(crate) fn move_journal(
+    fs: &MountedFs,
+    limit: u64,
+    transaction: u32,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<()> {
+    let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
+    let blocks = fs.vol.journal.log_blocks();
+    if !file.is_behind(limit)? {
+        return settle(fs).map_err(Into::into);
+    }
+    if usize::from(fs.vol.geo.inode_size) > SECTOR {
+        let what = "inodes are too large to move the journal";
+        return Err(ResizeError::NoRoom { what, blocks: limit });
+    }
+    let old = file.runs()?;
+    let (log, nodes) = file.take(blocks, limit, transaction)?;
+    // The map blocks go home before the inode that has more blocks (JM-3).
+    fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(file.node.ino)?.0.nr()));
+    let appended = file.append(log.iter().chain(&nodes));
+    let home = settle(fs);
+    fs.vol.journal.set_home_last(None);
+    appended?;
+    home?;
+    progress(1, 3);
+    file.switch(&log, &nodes, limit)?;
+    progress(2, 3);
+    old.iter().for_each(|run| fs.vol.alloc.unprotect(*run));
+    let len = log.iter().map(|run| run.len).sum();
+    file.cut(len)?;
+    log.iter().for_each(|run| fs.vol.alloc.protect(*run));
+    settle(fs)?;
+    progress(3, 3);
+    Ok(())
+}
+
+/// Makes the log as short as it may be while it holds a transaction of so many blocks.
+pub(super) fn shorten_journal(fs: &MountedFs, transaction: u32) -> Result<()> {
+    let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
+    let keep = shortest(fs, transaction);
+    if keep < fs.vol.journal.log_blocks() {
+        file.shorten(keep)?;
+    }
+    Ok(settle(fs)?)
+}
+
+/// The shortest log that holds a transaction of so many blocks.
+fn shortest(fs: &MountedFs, transaction: u32) -> u32 {
+    let shortest = SHORTEST.max(transaction.saturating_add(SPARE).saturating_mul(SHARE));
+    let fast = fs.vol.geo.compat().contains(Compat::FAST_COMMIT);
+    shortest.saturating_add(if fast { fs.vol.journal.fast_blocks() } else { 0 })
+}
+
+/// The file that holds the log.
+struct JournalFile<'a> {
+    fs: &'a MountedFs,
+    node: Node,
+}
+
+impl<'a> JournalFile<'a> {
+    /// The file of a volume that has its log inside, without what a move has left behind the log.
+    fn open(fs: &'a MountedFs) -> Result<Option<Self>> {
+        fs.check_writable()?;
+        let ino = fs.sb.read(|sb| sb.journal_inum);
+        if ino == 0 || !fs.vol.journal.has_log() {
+            return Ok(None);
+        }
+        settle(fs)?;
+        let mut file = Self::read(fs, InodeNr(ino))?;
+        file.cut(fs.vol.journal.log_blocks())?;
+        Ok(Some(file))
+    }
+
+    fn read(fs: &'a MountedFs, ino: InodeNr) -> Result<Self> {
+        let node = Node { ino, raw: fs.vol.read_inode(ino)? };
+        Ok(Self { fs, node })
+    }
+
+    fn blocks(&self) -> u32 {
+        let blocks = self.node.raw.size >> self.fs.vol.geo.block_size.bits();
+        u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    fn has_extents(&self) -> bool {
+        self.node.raw.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    fn runs(&self) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        crate::map::iterate(&self.fs.vol, &self.node, 0, u32::MAX, &mut |run| {
+            runs.push(Run { start: run.pblk, len: run.len });
+            true
+        })?;
+        Ok(runs)
+    }
+
+    /// Writes the inode, which has so many blocks, and its copy in the superblock.
+    fn store(&mut self, h: &mut Handle, blocks: u32) -> std::result::Result<(), FsError> {
+        let (fs, vol) = (self.fs, &self.fs.vol);
+        let raw = &mut self.node.raw;
+        raw.size = u64::from(blocks) << vol.geo.block_size.bits();
+        vol.write_inode(h, self.node.ino, raw, Change::default())?;
+        fs.sb.update(h, |sb| {
+            if sb.jnl_backup_type == 1 {
+                let words = raw.i_block.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w));
+                let size = [(raw.size >> 32) as u32, raw.size as u32];
+                sb.jnl_blocks.iter_mut().zip(words.chain(size)).for_each(|(to, word)| *to = word);
+            }
+        })
+    }
+}
+
+fn pieces<T>(limit: u64) -> Result<T> {
+    let what = "the journal, or the free space, is in too many pieces for the journal to move";
+    Err(ResizeError::NoRoom { what, blocks: limit })
+}
+
+/// No fast commit can stand for this transaction.
+fn not_fast(h: &mut Handle) {
+    fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
+}
+
+fn damaged() -> FsError {
+    FsError::corrupt("the journal's map makes no sense")
+}
