@@ -71,6 +71,8 @@ pub use shrink::Vacated;
 pub(crate) use backups::update as update_copies;
 pub(crate) use defrag::{defragment, fragments};
 pub(crate) use grow::{aim, grow};
+pub(crate) use reserved::{CREDITS as RESERVED_CREDITS, Reserved};
+pub(crate) use shrink::journal_map;
 pub(crate) use shrink::{Aim, finish, move_inodes, move_journal, shrink, vacate};
 
 pub use extol_vfs::Resized;

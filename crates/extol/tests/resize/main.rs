@@ -9,6 +9,7 @@ mod journal;
 mod matrix;
 mod refused;
 mod tune;
+mod tune_journal;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

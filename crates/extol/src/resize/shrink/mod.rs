@@ -32,7 +32,7 @@ mod cut;
 mod fixed;
 mod inodes;
 mod journal;
-mod journal_map;
+pub(crate) mod journal_map;
 mod least;
 mod map;
 mod mover;
