@@ -242,7 +242,7 @@ pub(crate) fn after(
 }
 
 /// The features that this mount writes the log with.
-fn features(jsb: &mut JournalSuperblock, geo: &Geometry, options: &MountOptions) {
+pub(crate) fn features(jsb: &mut JournalSuperblock, geo: &Geometry, options: &MountOptions) {
     let f = &mut jsb.features;
     f.compat &= !Features::COMPAT_CHECKSUM;
     f.incompat &= !(Features::INCOMPAT_CSUM_V2

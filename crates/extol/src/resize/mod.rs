@@ -73,7 +73,9 @@ pub use shrink::Vacated;
 pub(crate) use backups::update as update_copies;
 pub(crate) use defrag::{defragment, fragments};
 pub(crate) use grow::{Growth, aim, grow};
+pub(crate) use reserved::{CREDITS as RESERVED_CREDITS, Reserved};
 pub(crate) use second_copy::{has_second_copy, place_second_copy};
+pub(crate) use shrink::journal_map;
 pub(crate) use shrink::{Aim, finish, move_inodes, move_journal, shrink, vacate};
 
 pub use extol_vfs::Resized;

@@ -21,11 +21,11 @@ use crate::volume::Volume;
 /// Where the inode holds the double indirect block.
 const ROOT: usize = 13;
 /// Blocks changed beside the lists: the inode and the double indirect block.
-pub(super) const CREDITS: u32 = 2;
+pub(crate) const CREDITS: u32 = 2;
 
 /// The resize inode of a volume.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reserved {
+pub(crate) struct Reserved {
     /// The double indirect block.
     root: BlockNr,
 }

@@ -10,6 +10,8 @@ pub(super) enum Can {
     Both,
     /// Only on; off for this reason.
     On(&'static str),
+    /// Only off; on for this reason.
+    Off(&'static str),
     /// Neither: why, and what to use instead.
     Neither(&'static str),
 }
@@ -22,7 +24,7 @@ pub(super) fn can(feature: Feature) -> Can {
     use Can::{Both, Neither, On};
     match feature {
         Feature::Compat(bit) => compat(bit),
-        Feature::Incompat(Incompat::CSUM_SEED) => Both,
+        Feature::Incompat(Incompat::CSUM_SEED | Incompat::MMP) => Both,
         Feature::Incompat(Incompat::EXTENTS) => On("files have extents, and new ones get them"),
         Feature::Incompat(Incompat::LARGE_DIR) => On("tune2fs cannot do that either"),
         Feature::Incompat(Incompat::FLEX_BG) => {
@@ -34,7 +36,6 @@ pub(super) fn can(feature: Feature) -> Can {
         Feature::Incompat(Incompat::BIT64) => {
             Neither("all descriptors would change: use resize2fs -b or -s")
         }
-        Feature::Incompat(Incompat::MMP) => Neither("use tune2fs"),
         Feature::Incompat(Incompat::META_BG | Incompat::INLINE_DATA) => {
             Neither("only mkfs can choose it")
         }
@@ -60,12 +61,13 @@ pub(super) fn can(feature: Feature) -> Can {
 }
 
 fn compat(bit: Compat) -> Can {
-    use Can::{Both, Neither, On};
+    use Can::{Both, Neither, Off, On};
     match bit {
-        Compat::FAST_COMMIT | Compat::ORPHAN_FILE | Compat::DIR_INDEX => Both,
+        Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE | Compat::DIR_INDEX => Both,
         Compat::STABLE_INODES => On("the numbers of inodes may be part of encrypted contents"),
-        Compat::HAS_JOURNAL => Neither("use tune2fs -j, or tune2fs -O ^has_journal"),
-        Compat::RESIZE_INODE => Neither("use tune2fs, and then e2fsck -f"),
+        Compat::RESIZE_INODE => {
+            Off("the blocks behind the descriptors are in use: make a new volume")
+        }
         Compat::EXT_ATTR | Compat::SPARSE_SUPER2 => Neither("only mkfs can choose it"),
         _ => Neither("it is not a feature that can be switched"),
     }

@@ -9,7 +9,9 @@
 //!
 //! The superblock changes in one transaction with everything that must agree with it: the blocks
 //! and the inode of an orphan file, descriptors whose checksums hold the UUID. On a volume without
-//! a journal the superblock is one write.
+//! a journal the superblock is one write, and what needs more than that is refused. A new journal
+//! is in its own first transaction, with all the rest; one that goes does so behind all the rest
+//! (`journal.rs`).
 //!
 //! An orphan file that goes becomes an orphan itself in that transaction, on the list in the
 //! superblock: the next opening frees it, that of Linux and e2fsck as well.
@@ -20,7 +22,8 @@
 //!
 //! Invariants
 //! - TU-1: after a crash at any write the volume has, once recovered, all old values or all new
-//!   ones, and e2fsck finds nothing.
+//!   ones, and e2fsck finds nothing. (Two stories tell what a crash leaves to e2fsck -p besides:
+//!   `journal.rs`, `mmp.rs`.)
 //! - TU-2: a request that is refused has changed nothing: everything that can be said against it is
 //!   said before the first change.
 //! - TU-3: the number of mounts and the time of the last one change only if that is asked for.
@@ -31,22 +34,27 @@
 //! (`text.rs`), and what needs an unmounted volume is refused.
 
 mod features;
+mod journal;
+mod mmp;
 mod needs;
 mod orphan_file;
 mod plan;
 mod request;
+mod reserved;
 mod text;
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, SharedDevice};
+use extol_block::{BlockDevice, BlockNr, SharedDevice};
 use extol_jbd2::{Handle, recovery};
 use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 use extol_vfs::FsError;
 
 pub(crate) use text::live;
 
-pub use request::{DEFAULT_OPTIONS, EXTENDED, FEATURES, Request, ReservedBlocks};
+pub use request::{
+    DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, NewJournal, Request, ReservedBlocks,
+};
 
 use crate::error::{self, OpenError};
 use crate::fast_commit::{self, Delta, Reason};
@@ -118,17 +126,57 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
         return Ok(Tuned::default());
     }
     check_log(device, options, &sb, &plan.sb)?;
+    if plan.drops_journal {
+        return without_journal(device, options, request);
+    }
+    in_one(device, options, request)
+}
+
+/// Does what is asked for, in one transaction.
+fn in_one(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
     let (fs, mut threads) = open(device, options)?;
-    let done = change(&fs, request);
+    let done = change(&fs, request).and_then(|(tuned, left)| {
+        if let Some(block) = left.mmp {
+            // The block is another's as soon as it is free.
+            if let Some(claim) = threads.mmp.take() {
+                claim.forget();
+            }
+            mmp::free(&fs, block)?;
+        }
+        Ok((tuned, left))
+    });
     // (What failed on the way left the journal as it must be for the next opening.)
     let closed = finish(&fs, &mut threads, &done);
-    let (tuned, orphaned) = done?;
+    let (tuned, left) = done?;
     closed?;
-    if orphaned {
-        let (fs, mut threads) = open(device, options)?;
-        close::close(&fs, &mut threads)?;
+    if left.orphan {
+        recover(device, options)?;
     }
     Ok(tuned)
+}
+
+/// Does the rest of what is asked for, and then lets the journal go.
+fn without_journal(
+    device: &SharedDevice,
+    options: &MountOptions,
+    request: &Request,
+) -> Result<Tuned> {
+    recover(device, options)?;
+    let before = read_superblock(&**device, None)?;
+    let plan = Plan::of(&before, request)?;
+    let mut rest = request.clone();
+    rest.features.retain(|(feature, _)| *feature != plan::JOURNAL);
+    if !rest.is_empty() {
+        in_one(device, options, &rest)?;
+    }
+    journal::remove(device, options)?;
+    Ok(Tuned { changes: plan::changes(&before, &plan.sb), notes: plan.notes })
+}
+
+/// Opens the volume, and closes it.
+fn recover(device: &SharedDevice, options: &MountOptions) -> Result<()> {
+    let (fs, mut threads) = open(device, options)?;
+    Ok(close::close(&fs, &mut threads)?)
 }
 
 /// True if what is on the device may not be the last word.
@@ -155,8 +203,77 @@ fn finish<T>(fs: &Arc<MountedFs>, threads: &mut Threads, done: &Result<T>) -> Re
     }
 }
 
-/// Does what is asked for. True: an inode is left to the next opening.
-fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, bool)> {
+/// What is left to be done behind the transaction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// The next opening frees an inode.
+    orphan: bool,
+    /// This block held the multi-mount protection.
+    mmp: Option<BlockNr>,
+}
+
+/// What goes into the transaction beside the superblock.
+struct Parts {
+    journal: Option<journal::Made>,
+    orphan_file: Option<orphan_file::Made>,
+    mmp: Option<mmp::Made>,
+    reserved: Option<reserved::Dropped>,
+}
+
+impl Parts {
+    /// Finds out whether there is room for all of it. Nothing is written.
+    fn plan(fs: &MountedFs, plan: &Plan) -> Result<Self> {
+        let fast = plan.sb.feature_compat.contains(Compat::FAST_COMMIT);
+        let journal = plan.makes_journal.as_ref();
+        let journal = journal.map(|wish| journal::Made::plan(fs, wish, fast)).transpose()?;
+        let most = journal.as_ref().map_or(fs.vol.journal.max_credits(), |new| new.max_credits());
+        let orphan_file = plan.makes_orphan_file;
+        let orphan_file =
+            orphan_file.map(|blocks| orphan_file::Made::plan(fs, blocks, most)).transpose()?;
+        let mmp = plan.makes_mmp.then(|| mmp::Made::plan(fs, &plan.sb)).transpose()?;
+        let reserved =
+            plan.drops_resize_inode.then(|| reserved::Dropped::plan(fs, &plan.sb)).transpose()?;
+        let parts = Self { journal, orphan_file, mmp, reserved };
+        check_room(parts.credits(fs, plan), most)?;
+        Ok(parts)
+    }
+
+    fn credits(&self, fs: &MountedFs, plan: &Plan) -> u32 {
+        let descs = if plan.descriptors { fs.vol.geo.desc_blocks() } else { 0 };
+        1 + descs
+            + self.journal.as_ref().map_or(0, journal::Made::credits)
+            + self.orphan_file.as_ref().map_or(0, orphan_file::Made::credits)
+            + self.mmp.as_ref().map_or(0, |_| mmp::CREDITS)
+            + self.reserved.as_ref().map_or(0, reserved::Dropped::credits)
+            + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 }
+    }
+
+    /// Changes it, but for the superblock: that is `sb`.
+    fn change(
+        &self,
+        fs: &MountedFs,
+        h: &mut Handle,
+        sb: &mut Superblock,
+    ) -> std::result::Result<(), FsError> {
+        if let Some(made) = &self.journal {
+            made.take(fs, h)?;
+            made.describe(sb);
+        }
+        if let Some(made) = &self.orphan_file {
+            sb.orphan_file_inum = made.make(fs, h)?.0;
+        }
+        if let Some(made) = &self.mmp {
+            sb.mmp_block = made.take(fs, h)?.0;
+        }
+        match &self.reserved {
+            Some(dropped) => dropped.free(fs, h, sb),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Does what is asked for.
+fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
     fs.check_writable()?;
     let before = fs.sb.read(Superblock::clone);
     let plan = Plan::of(&before, request)?;
@@ -165,38 +282,38 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, bool)> {
     known::check(&plan.sb, &geometry(dev, &plan.sb)?, false)?;
     needs::check(fs, &plan.unneeded)?;
     if tuned.changes.is_empty() {
-        return Ok((tuned, false));
+        return Ok((tuned, Left::default()));
     }
     // Nothing of what was before may be replayed over the change.
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
-    let descs = if plan.descriptors { fs.vol.geo.desc_blocks() } else { 0 };
-    let made = plan.makes_orphan_file.map(|blocks| orphan_file::Made::plan(fs, blocks));
-    let made = made.transpose()?;
-    let credits = 1
-        + descs
-        + made.as_ref().map_or(0, orphan_file::Made::credits)
-        + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 };
-    check_room(fs, credits)?;
-    fs.transact(credits, |h| {
+    let parts = Parts::plan(fs, &plan)?;
+    if let Some(made) = &parts.mmp {
+        made.write(fs)?;
+    }
+    if let Some(made) = &parts.journal {
+        made.begin(fs)?;
+    }
+    fs.transact(parts.credits(fs, &plan), |h| {
         fast_commit::note(h, Delta::AllIneligible { reason: Reason::Attributes });
         let mut sb = plan.sb.clone();
         if plan.drops_orphan_file {
             orphan_file::drop_it(fs, h, &before)?;
         }
-        if let Some(made) = &made {
-            sb.orphan_file_inum = made.make(fs, h)?.0;
-        }
+        parts.change(fs, h, &mut sb)?;
         if plan.descriptors {
             descriptors(fs, h, &Geometry::new(&sb, None).map_err(error::ondisk)?)?;
         }
         fs.sb.update(h, |now| plan::take_over(now, &before, &sb))
     })?;
+    if let Some(made) = &parts.journal {
+        made.enter(fs)?;
+    }
     if before.r_blocks_count != plan.sb.r_blocks_count {
         fs.vol.alloc.keep_for_root(plan.sb.r_blocks_count);
     }
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     update_copies(fs, if plan.descriptors { 0 } else { u32::MAX })?;
-    Ok((tuned, plan.drops_orphan_file))
+    Ok((tuned, Left { orphan: plan.drops_orphan_file, mmp: plan.drops_mmp.map(BlockNr) }))
 }
 
 /// Refuses the feature `fast_commit` where the log has no room for the area: Linux mounts no such
@@ -207,7 +324,8 @@ fn check_log(
     before: &Superblock,
     after: &Superblock,
 ) -> Result<()> {
-    if !(after.feature_compat - before.feature_compat).contains(Compat::FAST_COMMIT) {
+    let new = after.feature_compat - before.feature_compat;
+    if !new.contains(Compat::FAST_COMMIT) || new.contains(Compat::HAS_JOURNAL) {
         return Ok(());
     }
     let reading = options.clone().read_only();
@@ -216,16 +334,15 @@ fn check_log(
     match Obstacle::find(true, Some(&log), DataMode::Ordered) {
         Some(Obstacle::Short(blocks)) => refuse(format!(
             "feature fast_commit needs a journal of {} blocks (version 2), and this one has \
-             {blocks}: make a longer one (tune2fs -O ^has_journal, then tune2fs -J size=16 -O \
-             has_journal,fast_commit)",
+             {blocks}: make a longer one (extol tune -O ^has_journal, then tune2fs -J size=16 \
+             -O fast_commit)",
             Obstacle::least_log(&log)
         )),
         _ => Ok(()),
     }
 }
 
-fn check_room(fs: &MountedFs, credits: u32) -> Result<()> {
-    let most = fs.vol.journal.max_credits();
+fn check_room(credits: u32, most: u32) -> Result<()> {
     if credits > most {
         return refuse(format!(
             "the journal is too small: this takes a transaction of {credits} blocks, and it holds \

@@ -31,9 +31,9 @@ pub(super) struct Made {
 
 impl Made {
     /// With so many blocks, or (0) as many as are usual for the size of the volume and fit into a
-    /// transaction.
-    pub fn plan(fs: &MountedFs, blocks: u32) -> Result<Self> {
-        let most = fs.vol.journal.max_credits().saturating_sub(OTHERS + 64) / CREDITS_PER_BLOCK;
+    /// transaction with so many credits.
+    pub fn plan(fs: &MountedFs, blocks: u32, credits: u32) -> Result<Self> {
+        let most = credits.saturating_sub(OTHERS + 64) / CREDITS_PER_BLOCK;
         let limit = orphan_file::MAX_BLOCKS.min(MOST_BYTES / fs.vol.geo.block_size.bytes());
         if blocks > limit {
             return refuse(format!(

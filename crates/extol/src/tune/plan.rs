@@ -3,11 +3,16 @@
 use extol_ondisk::checksum::FsSeed;
 use extol_ondisk::features::Feature;
 use extol_ondisk::superblock::{State, SuperFlags, uuid_text};
-use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
+use extol_ondisk::{Compat, Incompat, InodeNr, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 
-use super::{Change, Request, ReservedBlocks, Result, refuse};
+use super::{Change, NewJournal, Request, ReservedBlocks, Result, refuse};
 use crate::options::ErrorPolicy;
+
+/// Seconds between two updates of multi-mount protection, if none are given.
+const USUAL_MMP_INTERVAL: u16 = 5;
+
+pub(super) const JOURNAL: Feature = Feature::Compat(Compat::HAS_JOURNAL);
 
 /// What a request makes of a volume.
 #[derive(Clone, Debug)]
@@ -17,6 +22,12 @@ pub(super) struct Plan {
     /// An orphan file is made, with so many blocks (0: the usual number).
     pub makes_orphan_file: Option<u32>,
     pub drops_orphan_file: bool,
+    pub makes_journal: Option<NewJournal>,
+    pub drops_journal: bool,
+    pub makes_mmp: bool,
+    /// The block of multi-mount protection that is not in use any more.
+    pub drops_mmp: Option<u64>,
+    pub drops_resize_inode: bool,
     /// The descriptors get other checksums.
     pub descriptors: bool,
     /// Features that are switched off, on which no inode may depend.
@@ -34,6 +45,11 @@ impl Plan {
             sb: before.clone(),
             makes_orphan_file: None,
             drops_orphan_file: false,
+            makes_journal: None,
+            drops_journal: false,
+            makes_mmp: false,
+            drops_mmp: None,
+            drops_resize_inode: false,
             descriptors: false,
             unneeded: Vec::new(),
             notes: Vec::new(),
@@ -46,11 +62,21 @@ impl Plan {
         if let Some(uuid) = request.uuid.filter(|uuid| *uuid != before.uuid) {
             plan.uuid(uuid)?;
         }
-        for (feature, on) in &request.features {
-            if has(&plan.sb, *feature) != *on {
-                plan.switch(*feature, *on)?;
+        let mut features = request.features.clone();
+        features.extend(request.journal.as_ref().map(|_| (JOURNAL, true)));
+        // A new journal comes first, and an old one goes last: other features need it.
+        features.sort_by_key(|(feature, on)| match (*feature == JOURNAL, on) {
+            (true, true) => 0,
+            (true, false) => 2,
+            _ => 1,
+        });
+        for (feature, on) in features {
+            if has(&plan.sb, feature) != on {
+                plan.switch(feature, on)?;
             }
         }
+        plan.journal(before, request)?;
+        plan.mmp(request)?;
         plan.orphan_file(request)?;
         // (The next opening frees the file, as one of the orphan list. That of a volume with errors
         // is not heeded.)
@@ -121,6 +147,28 @@ impl Plan {
             {
                 return refuse("features fast_commit and orphan_file need a journal");
             }
+            (JOURNAL, true) => {
+                self.makes_journal = Some(NewJournal::default());
+            }
+            (JOURNAL, false) => self.drops_journal = true,
+            (Feature::Incompat(Incompat::MMP), _) | (Feature::Compat(Compat::RESIZE_INODE), _)
+                if !sb.feature_compat.contains(Compat::HAS_JOURNAL) =>
+            {
+                return refuse(
+                    "features mmp and resize_inode change together with bitmaps, and without a \
+                     journal a crash in between would damage the volume: give it one (-O \
+                     has_journal)",
+                );
+            }
+            (Feature::Incompat(Incompat::MMP), true) => self.makes_mmp = true,
+            (Feature::Incompat(Incompat::MMP), false) => {
+                self.drops_mmp = Some(sb.mmp_block);
+                (sb.mmp_block, sb.mmp_update_interval) = (0, 0);
+            }
+            (Feature::Compat(Compat::RESIZE_INODE), false) => {
+                self.drops_resize_inode = true;
+                sb.reserved_gdt_blocks = 0;
+            }
             (Feature::Compat(Compat::DIR_INDEX), true) => index(sb),
             (Feature::RoCompat(RoCompat::PROJECT | RoCompat::EXTRA_ISIZE), true)
                 if sb.inode_size <= 128 || sb.rev_level == 0 =>
@@ -157,6 +205,71 @@ impl Plan {
                 self.sb.orphan_file_inum = 0;
                 self.sb.feature_ro_compat.remove(RoCompat::ORPHAN_PRESENT);
             }
+        }
+        Ok(())
+    }
+
+    fn journal(&mut self, before: &Superblock, request: &Request) -> Result<()> {
+        let has = |sb: &Superblock| sb.feature_compat.contains(Compat::HAS_JOURNAL);
+        if request.journal.is_some() && request.features.contains(&(JOURNAL, false)) {
+            return refuse(
+                "-J makes a journal and -O ^has_journal takes it away: give one of the two",
+            );
+        }
+        match &request.journal {
+            Some(_) if has(before) => {
+                return refuse(
+                    "the volume has a journal already: take it away first (-O ^has_journal)",
+                );
+            }
+            wish if self.makes_journal.is_some() => {
+                self.makes_journal = Some(wish.clone().unwrap_or_default());
+            }
+            _ => {}
+        }
+        if !self.drops_journal {
+            return Ok(());
+        }
+        if before.journal_inum != InodeNr::JOURNAL.0 {
+            return refuse(
+                "the journal is not in inode 8: use tune2fs -O ^has_journal, which finds it, on \
+                 another device too",
+            );
+        }
+        if self.sb.state.contains(State::ERROR) {
+            return refuse(
+                "the journal cannot go from a volume that is to be checked: run e2fsck first, and \
+                 leave out -E force_fsck",
+            );
+        }
+        if self.sb.feature_compat.contains(Compat::ORPHAN_FILE) {
+            return refuse(
+                "the orphan file needs the journal: let both go (-O ^has_journal,^orphan_file)",
+            );
+        }
+        if self.sb.feature_compat.contains(Compat::FAST_COMMIT) {
+            self.sb.feature_compat.remove(Compat::FAST_COMMIT);
+            self.notes.push("fast_commit goes with the journal".into());
+        }
+        Ok(())
+    }
+
+    fn mmp(&mut self, request: &Request) -> Result<()> {
+        let sb = &mut self.sb;
+        if !sb.feature_incompat.contains(Incompat::MMP) {
+            if request.mmp_interval.is_some() {
+                return refuse(
+                    "the volume has no multi-mount protection: mmp_update_interval= is for it \
+                     (-O mmp)",
+                );
+            }
+            return Ok(());
+        }
+        if let Some(interval) = request.mmp_interval {
+            sb.mmp_update_interval = interval;
+        }
+        if self.makes_mmp && sb.mmp_update_interval == 0 {
+            sb.mmp_update_interval = USUAL_MMP_INTERVAL;
         }
         Ok(())
     }
@@ -230,10 +343,6 @@ fn numbers(sb: &mut Superblock, request: &Request) -> Result<()> {
     set(&mut sb.raid_stride, request.stride);
     set(&mut sb.raid_stripe_width, request.stripe_width);
     set(&mut sb.def_hash_version, request.hash);
-    if request.mmp_interval.is_some() && !sb.feature_incompat.contains(Incompat::MMP) {
-        return refuse("the volume has no multi-mount protection: mmp_update_interval= is for it");
-    }
-    set(&mut sb.mmp_update_interval, request.mmp_interval);
     if let Some(on) = request.test_fs {
         sb.flags.set(SuperFlags::TEST_FILESYS, on);
     }

@@ -48,6 +48,8 @@ pub const FEATURES: &[&str] = &[
     "fast_commit",
     "^fast_commit",
     "flex_bg",
+    "has_journal",
+    "^has_journal",
     "huge_file",
     "^huge_file",
     "large_dir",
@@ -55,12 +57,17 @@ pub const FEATURES: &[&str] = &[
     "^large_file",
     "metadata_csum_seed",
     "^metadata_csum_seed",
+    "mmp",
+    "^mmp",
     "orphan_file",
     "^orphan_file",
     "project",
     "^project",
+    "^resize_inode",
     "stable_inodes",
 ];
+/// Words that [`Request::set_journal`] takes.
+pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location="];
 /// Extended options of tune2fs that are not taken, and why.
 const REFUSED: [(&str, &str); 3] = [
     ("clear_mmp", "use tune2fs, if no other host has the volume"),
@@ -77,6 +84,18 @@ pub enum ReservedBlocks {
     Count(u64),
     /// A part of all, in percent.
     Percent(f64),
+}
+
+/// How a new journal is to be.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct NewJournal {
+    /// Size in MiB, without the area for fast commits.
+    pub size_mib: Option<u32>,
+    /// Size of the area for fast commits in KiB.
+    pub fast_commit_kib: Option<u32>,
+    /// Where it is to lie: a plain number is one of a block.
+    pub location: Option<Size>,
 }
 
 /// Changes of a volume; what is `None` or empty stays as it is.
@@ -121,6 +140,8 @@ pub struct Request {
     pub test_fs: Option<bool>,
     /// The size of an orphan file that is to be made; a plain number counts blocks.
     pub orphan_file_size: Option<Size>,
+    /// A journal is made, and how it is to be.
+    pub journal: Option<NewJournal>,
     pub(super) features: Vec<(Feature, bool)>,
     pub(super) default_options: Vec<(&'static str, bool)>,
 }
@@ -157,6 +178,12 @@ impl Request {
         *self == Self::default()
     }
 
+    /// True if damage of the volume could spread: it is to be checked before.
+    #[must_use]
+    pub fn may_spread_damage(&self) -> bool {
+        self.uuid.is_some() || !self.features.is_empty() || self.journal.is_some()
+    }
+
     /// Takes a list of features, each switched off by a `^` before it.
     ///
     /// # Errors
@@ -171,7 +198,10 @@ impl Request {
                 ));
             };
             match (features::can(feature), on) {
-                (Can::Both, _) | (Can::On(_), true) => {}
+                (Can::Both, _) | (Can::On(_), true) | (Can::Off(_), false) => {}
+                (Can::Off(why), true) => {
+                    return refuse(format!("feature {name} cannot be switched on: {why}"));
+                }
                 (Can::On(why), false) => {
                     return refuse(format!("feature {name} cannot be switched off: {why}"));
                 }
@@ -181,6 +211,47 @@ impl Request {
             }
             self.features.retain(|(other, _)| *other != feature);
             self.features.push((feature, on));
+        }
+        Ok(())
+    }
+
+    /// Takes a list of options for a journal that is made.
+    ///
+    /// # Errors
+    /// A word that is not known, or a bad value.
+    pub fn set_journal(&mut self, list: &str) -> Result<()> {
+        let journal = self.journal.get_or_insert_default();
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            if value.is_empty() && JOURNAL.iter().any(|known| known.strip_suffix('=') == Some(name))
+            {
+                return Err(about(name, format_args!("it needs a value: {name}=…")));
+            }
+            let in_units = |unit: u64| -> Result<u32> {
+                let size: Size = value.parse().map_err(|error| about(name, error))?;
+                let bytes = size.bytes(unit).map_err(|error| about(name, error))?;
+                let units = u32::try_from(bytes / unit).ok().filter(|units| *units > 0);
+                units.ok_or_else(|| about(name, format_args!("\"{value}\" is out of range")))
+            };
+            match name {
+                "size" => journal.size_mib = Some(in_units(1 << 20)?),
+                "fast_commit_size" => journal.fast_commit_kib = Some(in_units(1 << 10)?),
+                "location" => {
+                    journal.location = Some(value.parse().map_err(|error| about(name, error))?);
+                }
+                "device" => {
+                    return refuse(
+                        "journal option 'device' is not supported: tune2fs -J device= finds the \
+                         journal's device and changes both",
+                    );
+                }
+                _ => {
+                    return refuse(format!(
+                        "unknown journal option '{name}'{}",
+                        meant(name, JOURNAL.iter().copied())
+                    ));
+                }
+            }
         }
         Ok(())
     }
@@ -340,6 +411,9 @@ mod tests {
             request.set_default_options(word).expect(word);
             request.set_default_options(&format!("^{word}")).expect(word);
         }
+        for word in JOURNAL {
+            request.set_journal(&format!("{word}4")).expect(word);
+        }
         for word in EXTENDED {
             let value = if word.ends_with('=') { "4" } else { "" };
             request.set_extended(&format!("{word}{value}")).expect(word);
@@ -379,6 +453,17 @@ mod tests {
             ("mount_opts=ro,^test_fs", "another -E"),
         ] {
             let line = Request::default().set_extended(text).expect_err(text).to_string();
+            assert!(line.contains(words), "{text}: {line}");
+        }
+        for (text, words) in [
+            ("siz=4", "did you mean \"size=\""),
+            ("size", "needs a value"),
+            ("size=0", "out of range"),
+            ("size=x", "size"),
+            ("fast_commit_size=9999P", "out of range"),
+            ("device=/dev/sdb", "tune2fs -J device="),
+        ] {
+            let line = Request::default().set_journal(text).expect_err(text).to_string();
             assert!(line.contains(words), "{text}: {line}");
         }
         for text in ["", "d", "1y", "-1", "1dd"] {

@@ -30,6 +30,7 @@ impl Request {
             (self.last_mounted.is_some(), "the directory of the last mount (-M)"),
             (self.mmp_interval.is_some(), "mmp_update_interval="),
             (self.orphan_file_size.is_some(), "orphan_file_size="),
+            (self.journal.is_some(), "the journal (-j, -J)"),
             (self.test_fs.is_some(), "test_fs"),
         ];
         if let Some((_, what)) = unmounted.iter().find(|(asked, _)| *asked) {

@@ -14,6 +14,7 @@ mod odd;
 mod partly;
 mod refused;
 mod tune;
+mod tune_journal;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

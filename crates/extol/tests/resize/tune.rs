@@ -17,7 +17,7 @@ use super::*;
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
 /// The request that tune2fs's options stand for.
-fn request(options: &str) -> Request {
+pub(super) fn request(options: &str) -> Request {
     let mut request = Request::default();
     let words: Vec<_> = options.split(' ').collect();
     let (pairs, rest) = words.as_chunks::<2>();
@@ -42,6 +42,7 @@ fn request(options: &str) -> Request {
             "-i" => request.set_interval(value).unwrap(),
             "-o" => request.set_default_options(value).unwrap(),
             "-O" => request.set_features(value).unwrap(),
+            "-J" => request.set_journal(value).unwrap(),
             "-E" => request.set_extended(value).unwrap(),
             other => panic!("{other}"),
         }
@@ -50,12 +51,12 @@ fn request(options: &str) -> Request {
 }
 
 impl Image {
-    fn tune(&self, request: &Request) -> Result<Tuned, TuneError> {
+    pub(super) fn tune(&self, request: &Request) -> Result<Tuned, TuneError> {
         let device = FileDevice::open(&self.path, &OpenOptions::read_write()).unwrap();
         tune(&(Arc::new(device) as SharedDevice), &MountOptions::default(), request)
     }
 
-    fn copy(&self) -> Self {
+    pub(super) fn copy(&self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         std::fs::copy(&self.path, &path).unwrap();
@@ -64,7 +65,7 @@ impl Image {
 
     /// What dumpe2fs says of the superblock, but for what each write changes and the state of the
     /// journal.
-    fn superblock(&self) -> String {
+    pub(super) fn superblock(&self) -> String {
         let (code, text) = run("dumpe2fs", &["-h"], &self.path);
         assert_eq!(code, 0, "{text}");
         let drop = ["Last write time", "Checksum:", "Lifetime writes", "Journal ", "dumpe2fs"];
@@ -280,7 +281,7 @@ fn features_in_use_stay() {
 }
 
 /// All that a request of these tests can change.
-fn values(device: &MemDevice) -> String {
+pub(super) fn values(device: &MemDevice) -> String {
     let mut bytes = vec![0; 1024];
     device.read_at(&mut bytes, 1024).unwrap();
     let sb = Superblock::decode(&bytes).unwrap();

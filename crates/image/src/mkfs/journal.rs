@@ -32,14 +32,13 @@ use super::uuid::random_uuid;
 use super::{MkfsError, Result, refuse};
 use extol_block::{BlockDevice, BlockSize};
 use extol_jbd2::Tid;
-use extol_jbd2::format::{Features, JournalSuperblock};
+use extol_jbd2::format::{
+    FAST_COMMIT_RATIO, Features, JournalSuperblock, MAX_LOG_BLOCKS, usual_log_blocks,
+};
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
 /// A log of fewer blocks is refused by Linux, e2fsck and Extol.
 pub(crate) const MIN_BLOCKS: u32 = 1024;
-const MAX_BLOCKS: u64 = 10_240_000;
-/// Log blocks per fast-commit block, by default.
-const FAST_COMMIT_RATIO: u32 = 64;
 
 /// How a log begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,21 +89,6 @@ impl JournalSize {
     }
 }
 
-/// Usual size of the log of a volume of `blocks` blocks; `None` if it is too small for one.
-fn usual_log(blocks: u64) -> Option<u32> {
-    Some(match blocks {
-        0..2048 => return None,
-        2048..32_768 => 1024,
-        32_768..262_144 => 4096,
-        262_144..524_288 => 8192,
-        524_288..4_194_304 => 16_384,
-        4_194_304..8_388_608 => 32_768,
-        8_388_608..16_777_216 => 65_536,
-        16_777_216..33_554_432 => 131_072,
-        _ => 262_144,
-    })
-}
-
 /// Size of the internal journal. `free`: blocks that are free before it is made. `None`: no room
 /// for one.
 pub(crate) fn size(
@@ -113,7 +97,7 @@ pub(crate) fn size(
     free: u64,
 ) -> Result<Option<JournalSize>> {
     let bs = u64::from(geo.block_size.bytes());
-    let Some(usual) = usual_log(geo.blocks()) else {
+    let Some(usual) = usual_log_blocks(geo.blocks()) else {
         if options.journal.size_mib.is_some() {
             return refuse("the volume is too small for a journal");
         }
@@ -127,9 +111,9 @@ pub(crate) fn size(
         None => u64::from(usual / FAST_COMMIT_RATIO),
     };
     let total = log + fast_commit;
-    if log < u64::from(MIN_BLOCKS) || total > MAX_BLOCKS {
+    if log < u64::from(MIN_BLOCKS) || total > u64::from(MAX_LOG_BLOCKS) {
         return refuse(format!(
-            "bad journal size of {log} blocks: it must be {MIN_BLOCKS} to {MAX_BLOCKS} blocks"
+            "bad journal size of {log} blocks: it must be {MIN_BLOCKS} to {MAX_LOG_BLOCKS} blocks"
         ));
     }
     if total > free / 2 && options.journal.size_mib.or(options.journal.fast_commit_kib).is_some() {
@@ -255,7 +239,7 @@ mod tests {
             (u64::MAX, Some(262_144)),
         ];
         for (blocks, log) in sizes {
-            assert_eq!(usual_log(blocks), log, "{blocks} blocks");
+            assert_eq!(usual_log_blocks(blocks), log, "{blocks} blocks");
         }
     }
 }

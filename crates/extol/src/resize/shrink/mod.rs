@@ -42,8 +42,8 @@ mod survey;
 
 pub(super) use clear::clear;
 pub(crate) use inodes::move_inodes;
-pub(crate) use journal::move_journal;
 use journal::shorten_journal;
+pub(crate) use journal::{map as journal_map, move_journal};
 pub use mover::Vacated;
 pub(super) use mover::settle;
 pub(crate) use mover::vacate;

@@ -6,24 +6,24 @@ use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::{Geometry, InodeSeed};
 
 /// Entries that an inode has room for.
-pub(super) const IN_INODE: usize = 4;
+pub(crate) const IN_INODE: usize = 4;
 /// Blocks that an inode names without a map block.
 const DIRECT: u64 = 12;
 
 /// A map.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     pub i_block: [u8; I_BLOCK_LEN],
     /// Map blocks, with their places.
     pub nodes: Vec<(u64, Vec<u8>)>,
 }
 
 /// Neighbouring blocks: the first one, and how many.
-pub(super) type Blocks = (u64, u32);
+pub(crate) type Blocks = (u64, u32);
 
 /// Extents of at most one level below the inode, in map blocks `nodes`, all of which are used.
 /// `None` if they do not fit.
-pub(super) fn by_extents(
+pub(crate) fn by_extents(
     blocks: &[Blocks],
     nodes: &[u64],
     geo: &Geometry,
@@ -70,7 +70,7 @@ pub(super) fn by_extents(
 }
 
 /// How many map blocks the old map of so many blocks has; `per`: numbers in a map block.
-pub(super) fn indirect_nodes(blocks: u64, per: u64) -> u64 {
+pub(crate) fn indirect_nodes(blocks: u64, per: u64) -> u64 {
     let mut left = blocks.saturating_sub(DIRECT);
     let mut nodes = 0;
     for level in 1..=3 {
@@ -82,7 +82,7 @@ pub(super) fn indirect_nodes(blocks: u64, per: u64) -> u64 {
 }
 
 /// The old map, in map blocks `nodes`, all of which are used. `None` if they do not fit.
-pub(super) fn by_blocks(blocks: &[Blocks], nodes: &[u64], block_len: usize) -> Option<Map> {
+pub(crate) fn by_blocks(blocks: &[Blocks], nodes: &[u64], block_len: usize) -> Option<Map> {
     let count: u64 = blocks.iter().map(|(_, len)| u64::from(*len)).sum();
     if indirect_nodes(count, block_len as u64 / 4) != nodes.len() as u64 {
         return None;

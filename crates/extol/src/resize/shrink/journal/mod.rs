@@ -43,7 +43,7 @@
 //!   it is at home by then: map blocks that get longer go there before the inode, and those that
 //!   get shorter behind it (`Journal::set_home_last`).
 
-mod map;
+pub(crate) mod map;
 mod room;
 mod shorten;
 mod switch;
