@@ -525,10 +525,6 @@ impl FileData for HostFile<'_> {
         Ok(Some(start..end))
     }
 
-    fn file(&self) -> Option<(&File, u64)> {
-        Some((&self.file, 0))
-    }
-
     fn end(&mut self) -> Result<()> {
         self.check()
     }
