@@ -38,7 +38,6 @@ pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
@@ -198,14 +197,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         }
         let why = io::Error::new(io::ErrorKind::Unsupported, "its size is fixed");
         Err(DeviceError::new(DeviceOp::Resize, 0, bytes, why))
-    }
-
-    /// Lets `len` bytes at `to` share the storage of those at `at` of the file `from`, without a
-    /// copy. `Ok(false)`: that is not possible here, and nothing has changed. Durable as a write
-    /// is.
-    fn clone_from(&self, from: &File, at: u64, to: u64, len: u64) -> Result<bool> {
-        let _ = (from, at, to, len);
-        Ok(false)
     }
 }
 

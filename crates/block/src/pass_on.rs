@@ -43,7 +43,6 @@ macro_rules! pass_on {
         write_scattered(writes: &[$crate::ScatteredWrite<'_>]) -> $crate::Result<()>;
         write_scattered_fua(writes: &[$crate::ScatteredWrite<'_>]) -> $crate::Result<()>;
         write_mark(buf: &[u8], offset: u64) -> $crate::Result<()>;
-        clone_from(from: &::std::fs::File, at: u64, to: u64, len: u64) -> $crate::Result<bool>;
     } };
     (@ends $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;
         write_fua(buf: &[u8], offset: u64) -> $crate::Result<()>;

@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper: `BLKDISCARD`, `FICLONERANGE`, `ioprio_set`, `ioprio_get`,
-//! and locks of ranges (`F_OFD_SETLK`, `F_OFD_GETLK`).
+//! System calls without a safe wrapper: `BLKDISCARD`, `ioprio_set`, `ioprio_get`, and locks of
+//! ranges (`F_OFD_SETLK`, `F_OFD_GETLK`).
 //! This and `file/uring.rs` hold the `unsafe` code of devices.
 
 use std::fs::File;
@@ -20,29 +20,6 @@ pub(crate) fn discard_block_device(file: &File, offset: u64, len: u64) -> rustix
     #[allow(unsafe_code)]
     unsafe {
         let request = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]);
-        rustix::ioctl::ioctl(file, request)
-    }
-}
-
-/// `_IOW(0x94, 13, struct file_clone_range)` of `<linux/fs.h>`.
-const FICLONERANGE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<[u64; 4]>(0x94, 13);
-
-/// Lets `len` bytes at `to` of a file share the storage of those at `at` of `from`.
-pub(crate) fn clone_range(
-    file: &File,
-    from: &File,
-    at: u64,
-    len: u64,
-    to: u64,
-) -> rustix::io::Result<()> {
-    let source = u64::from(from.as_raw_fd().unsigned_abs());
-    // SAFETY: FICLONERANGE reads a struct file_clone_range through its argument: a descriptor as
-    // i64 and three u64, which `Setter` passes as a pointer to this array, valid for the whole
-    // call; the kernel writes nothing back. Both are open descriptors, so the number is not
-    // negative. On something else than a file the call fails and touches no memory.
-    #[allow(unsafe_code)]
-    unsafe {
-        let request = rustix::ioctl::Setter::<FICLONERANGE, [u64; 4]>::new([source, at, len, to]);
         rustix::ioctl::ioctl(file, request)
     }
 }

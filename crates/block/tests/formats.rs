@@ -434,17 +434,10 @@ fn vmdk_and_vhdx_are_read() {
     for options in ["subformat=dynamic", "subformat=fixed", "block_size=1M", "block_size=256M"] {
         same(&Vhdx::new(make("vhdx", options)).unwrap(), options);
     }
-    // What was not closed, and what is damaged.
+    // What is damaged.
     let sound = load(&dir.join("img")).to_bytes();
     let vhdx = |bytes: &[u8]| Vhdx::new(Arc::new(OnlyRead(MemDevice::from_bytes(bytes))));
     let mut wrong = sound.clone();
-    for at in [64 << 10, 128 << 10] {
-        wrong[at + 48] = 1;
-        wrong[at + 4..at + 8].fill(0);
-        let sum = !extol_ondisk::checksum::crc32c(!0, &wrong[at..at + 4096]);
-        wrong[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
-    }
-    assert!(vhdx(&wrong).unwrap_err().contains("qemu-img check -r all"));
     for at in [64 << 10, 128 << 10] {
         wrong[at + 100] ^= 1;
     }

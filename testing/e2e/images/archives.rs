@@ -198,4 +198,17 @@ fn a_container_image_is_its_layers() {
     std::fs::remove_file(&image).unwrap();
     refused(&["mkfs", "-d", text(&layout), "--platform", "x", text(&image)], 1, &["x"]);
     assert!(!image.exists());
+
+    // No file of the layout is written over, whatever its path; a new one beside them may be.
+    let index = layout.join("index.json");
+    let before = std::fs::read(&index).unwrap();
+    std::os::unix::fs::symlink(&index, scratch.join("link")).unwrap();
+    for target in [&index, &layout.join("blobs/../index.json"), &scratch.join("link")] {
+        let words = ["mkfs", "-F", "-d", text(&layout), text(target)];
+        refused(&words, 1, &["is a file of the container image"]);
+        assert!(std::fs::read(&index).unwrap() == before, "{}", target.display());
+    }
+    let inside = layout.join("x.img");
+    extol_ok(&["mkfs", "-q", "-d", text(&layout), text(&inside)]);
+    assert!(std::fs::read(&inside).unwrap() == bytes[0]);
 }

@@ -2,6 +2,7 @@
 //! bytes, and the size is what the files need.
 
 mod archives;
+mod hosts;
 mod metadata;
 
 use extol_testkit::{
@@ -445,17 +446,6 @@ fn names_of_one_file_stay_names_of_one_file() {
         let id = |name: &str| std::fs::symlink_metadata(out.join(name)).map(|f| f.ino()).unwrap();
         assert_eq!(id(name), id(&format!("z-{name}")), "{name}");
     }
-}
-
-/// Files of proc have no size, and contents all the same.
-#[test]
-fn files_without_a_size_have_their_contents() {
-    let scratch = Scratch::new();
-    let image = scratch.join("a.img");
-    extol_ok(&["mkfs", "-d", "/proc/sys/kernel/random", "--exclude", "uuid", text(&image)]);
-    let inside = extol_ok(&["cat", text(&image), "/boot_id"]);
-    assert_eq!(inside, std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap());
-    extol_ok(&["check", text(&image)]);
 }
 
 /// What is said of a volume that is as large as its files need, and of a metadata file.

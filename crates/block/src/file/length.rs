@@ -1,13 +1,11 @@
-//! Holes of disk images, changes of their size, and storage that two files share.
+//! Holes of disk images, and changes of their size.
 
 use super::FileDevice;
 use super::open::length;
 use super::transfer::retry;
-use crate::range_lock::Coverage;
-use crate::{BlockDevice as _, DeviceError, DeviceOp, Result, sys};
+use crate::{BlockDevice as _, DeviceError, DeviceOp, Result};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -57,33 +55,5 @@ impl FileDevice {
         changed.map_err(|e| refused(e.into()))?;
         retry(|| rustix::fs::fsync(self.file()))
             .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, bytes, e.into()))
-    }
-
-    /// Shares the storage of a range of another file, if both are on one file system that can.
-    pub(super) fn share(&self, from: &File, at: u64, to: u64, len: u64) -> io::Result<bool> {
-        if self.is_block_device || len == 0 {
-            return Ok(len == 0);
-        }
-        let mut shared = false;
-        self.with_lock(to..to + len, Coverage::Partial, || {
-            match retry(|| sys::clone_range(self.file(), from, at, len, to)) {
-                Ok(()) => shared = true,
-                // (What each file system answers differs: another one, unaligned, locked, …)
-                Err(
-                    Errno::OPNOTSUPP
-                    | Errno::XDEV
-                    | Errno::INVAL
-                    | Errno::NOTTY
-                    | Errno::TXTBSY
-                    | Errno::PERM
-                    | Errno::ACCESS
-                    | Errno::NOSYS
-                    | Errno::BADF,
-                ) => {}
-                Err(e) => return Err(e.into()),
-            }
-            Ok(())
-        })?;
-        Ok(shared)
     }
 }

@@ -351,10 +351,4 @@ impl BlockDevice for FileDevice {
         check_writable(DeviceOp::Resize, 0, bytes, self.is_read_only())?;
         self.change_size(bytes)
     }
-
-    fn clone_from(&self, from: &File, at: u64, to: u64, len: u64) -> Result<bool> {
-        check_writable(DeviceOp::Write, to, len, self.is_read_only())?;
-        check_range(DeviceOp::Write, to, len, self.size())?;
-        self.share(from, at, to, len).map_err(|e| DeviceError::new(DeviceOp::Write, to, len, e))
-    }
 }

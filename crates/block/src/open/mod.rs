@@ -8,7 +8,7 @@
 //!        │
 //!   android.rs, expanded.rs a sparse or compressed image what it holds, for reading
 //!   qcow2/, backing.rs      disk.qcow2              what it holds
-//!   vmdk.rs, vhdx.rs        disk.vmdk               what it holds, for reading (read_only.rs)
+//!   vmdk.rs, vhdx/          disk.vmdk               what it holds, for reading (read_only.rs)
 //!        │
 //!   partitions/, slice.rs   bytes 1 MiB to 3 GiB        a range of it
 //!        ▼

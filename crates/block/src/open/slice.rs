@@ -3,7 +3,6 @@
 //! - OP-2: nothing outside of the part is read or written. Each range is checked against the length
 //!   of the part before it is moved, and a part ends where its device does at the latest.
 
-use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
@@ -154,11 +153,6 @@ impl BlockDevice for Slice {
             .filter(|data| data.start < self.len)
             .map(|data| data.start..data.end.min(self.len)))
     }
-
-    fn clone_from(&self, from: &File, at: u64, to: u64, len: u64) -> Result<bool> {
-        let to = self.at(DeviceOp::Write, to, len)?;
-        self.inner.clone_from(from, at, to, len)
-    }
 }
 
 #[cfg(test)]
@@ -188,8 +182,7 @@ mod tests {
         }
         assert!(part.write_scattered(&[good, bad]).is_err());
         assert!(part.write_scattered_fua(&[good, bad]).is_err());
-        let file = tempfile::tempfile().unwrap();
-        assert!(part.clone_from(&file, 0, 4097, 4096).is_err() && part.set_size(16 << 10).is_err());
+        assert!(part.set_size(16 << 10).is_err());
         assert_eq!(part.data_from(4096).unwrap(), Some(4096..8 << 10));
         assert_eq!(part.data_from(8 << 10).unwrap(), None);
         part.write_scattered(&[good]).unwrap();

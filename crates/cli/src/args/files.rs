@@ -195,12 +195,16 @@ pub struct TarArgs {
     after_long_help = manual!(
         "extol put disk.img notes.txt /home/ada/",
         "extol put disk.img ./tree /srv",
-        "extol put --owner 0:0 --mode u=rwX,go=rX disk.img ./tree /srv"
+        "extol put --owner 0:0 --mode u=rwX,go=rX disk.img ./tree /srv",
+        "pg_dump shop | extol put disk.img - /backup/shop.sql"
     ),
     long_about = "Copy files into a volume that is not mounted.\n\n\
         Directories are copied with all that is in them; owners, modes, times, links, holes and \
         extended attributes are kept. If DEST is a directory on the volume, the copies are put \
-        into it. A file has its name when it is whole; what fails leaves nothing half-written."
+        into it. A file has its name when it is whole; what fails leaves nothing half-written.\n\n\
+        The path - is standard input, and DEST then the path of a file, with mode 644 and the \
+        user's owner and group unless an option says others. (Whether the program before the pipe \
+        has failed cannot be told: set -o pipefail.)"
 )]
 pub struct PutArgs {
     /// This owner for all that is put, as with extol chown.
@@ -217,7 +221,7 @@ pub struct PutArgs {
     pub recursive: bool,
     #[command(flatten)]
     pub volume: VolumeArgs,
-    /// Files here, then where to put the copies on the volume.
+    /// Files here (- is standard input), then where to put the copies on the volume.
     #[arg(required = true, value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
 }

@@ -19,6 +19,7 @@ use extol_vfs::bytes_text;
 
 use super::Tree;
 use super::change::Change;
+use super::put::STDIN;
 use crate::args::{EditArgs, Step, VolumeArgs};
 use crate::interrupt;
 use crate::options::{self, Opening};
@@ -75,6 +76,11 @@ fn parse(script: &[u8], args: &EditArgs) -> Result<Vec<(usize, Step)>> {
         })?;
         if !step.change().volume().options.is_empty() {
             return Err(at("-o is given to extol edit, not to a line"));
+        }
+        if let Step::Put(put) = &step
+            && put.paths.iter().rev().skip(1).any(|path| path == STDIN)
+        {
+            return Err(at("a script has no standard input for put: name a file (./- is one)"));
         }
         step.change().check().map_err(|failure| at(&failure.line))?;
         steps.push((number, step));

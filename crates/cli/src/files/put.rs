@@ -1,5 +1,7 @@
 //! `extol put`: into the volume.
 
+mod stream;
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -22,6 +24,8 @@ use super::change::{Change, Problem};
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::{PutArgs, VolumeArgs};
 use crate::interrupt;
+pub(super) use stream::STDIN;
+use stream::Stream;
 
 /// A copy under way.
 struct CopyIn<'t> {
@@ -111,18 +115,6 @@ impl Change for PutArgs {
     }
 }
 
-/// True for the name of an open pipe or socket, as a shell gives it for `<(COMMAND)`: a link of
-/// `/proc` whose target is no path.
-fn is_open_pipe(path: &Path) -> bool {
-    let links_to = |prefix: &str| {
-        fs::read_link(path)
-            .is_ok_and(|target| target.as_os_str().as_bytes().starts_with(prefix.as_bytes()))
-    };
-    (links_to("pipe:[") || links_to("socket:["))
-        && fs::metadata(path)
-            .is_ok_and(|file| file.file_type().is_fifo() || file.file_type().is_socket())
-}
-
 /// Device and inode number of a file here.
 fn file_id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
@@ -174,11 +166,9 @@ impl<'t> CopyIn<'t> {
 
     fn path(&mut self, path: &OsStr, dest: &OsStr) -> std::result::Result<(), String> {
         let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
-        if path == "-" || is_open_pipe(Path::new(path)) {
-            return Err(format!(
-                "{}: what a pipe holds is not read: write it to a file first",
-                show(path)
-            ));
+        if let Some(stream) = Stream::of(path) {
+            let stream = stream.map_err(|error| format!("{}: {error}", show(path)))?;
+            return self.stream(stream, dest);
         }
         let into = match self.tree.find(dest, true) {
             Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),

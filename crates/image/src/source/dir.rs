@@ -57,11 +57,45 @@ pub struct DirSource {
     names: Vec<u8>,
     /// Contents that were read when the directory was listed, by number of the file.
     held: HashMap<u64, Box<[u8]>>,
-    /// Devices whose files do not say how long they are (proc), or do.
-    silent: HashMap<u64, bool>,
+    /// What the sizes of files say, by device.
+    sizes: HashMap<u64, Sizes>,
     /// Directories that files were opened in last.
     open: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
 }
+
+/// What the sizes of the files of a file system say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sizes {
+    /// How much there is.
+    Exact,
+    /// The same, but a file of size 0 may hold something (proc).
+    UnlessZero,
+    /// How much there is at most (sysfs).
+    AtMost,
+}
+
+impl Sizes {
+    fn of(file: &File) -> Self {
+        match fs::fstatfs(file) {
+            Ok(system) if AT_MOST.contains(&(system.f_type as u32)) => Self::AtMost,
+            Ok(system) if system.f_blocks == 0 => Self::UnlessZero,
+            _ => Self::Exact,
+        }
+    }
+
+    fn are_true(self, size: u64) -> bool {
+        match self {
+            Self::Exact => true,
+            Self::UnlessZero => size != 0,
+            Self::AtMost => false,
+        }
+    }
+}
+
+/// Types of file systems: sysfs and configfs.
+const AT_MOST: [u32; 2] = [0x6265_6572, 0x6265_6570];
+/// Files that are larger have the size that they say, whatever the file system.
+const MOST_READ_EARLY: u64 = 1 << 20;
 
 /// A directory below the source.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +146,7 @@ impl DirSource {
             files: Vec::new(),
             names: Vec::new(),
             held: HashMap::new(),
-            silent: HashMap::new(),
+            sizes: HashMap::new(),
             open: Mutex::new(Vec::new()),
         })
     }
@@ -296,28 +330,30 @@ impl Listing<'_, '_> {
                 let data = DataRef(self.source.files.len() as u64);
                 let print = print(stat);
                 self.source.files.push(FileEntry { dir: dir.dir, at, print, len });
-                let size = match stat.st_size {
-                    0 => self.read_silent(dir, fd, name, stat, data)?,
-                    size => u64::try_from(size).unwrap_or(0),
+                let size = match u64::try_from(stat.st_size).unwrap_or(0) {
+                    size @ 0..=MOST_READ_EARLY => {
+                        self.true_size(dir, fd, name, stat, (size, data))?
+                    }
+                    size => size,
                 };
                 Kind::File { size, data }
             }
         })
     }
 
-    /// Reads a file of size 0 on a file system without blocks, such as proc, whose files have
-    /// contents all the same. They are kept: the next time they may be others.
-    fn read_silent(
+    /// How much a file holds that says it has `size` bytes. Where that need not be so it is read,
+    /// and what is there is kept: the next time it may be something else.
+    fn true_size(
         &mut self,
         dir: &Pending,
         fd: &OwnedFd,
         name: &CStr,
         stat: &Stat,
-        data: DataRef,
+        (size, data): (u64, DataRef),
     ) -> Result<u64> {
-        let known = self.source.silent.get(&stat.st_dev).copied();
-        if known == Some(false) {
-            return Ok(0);
+        let known = self.source.sizes.get(&stat.st_dev).copied();
+        if known.is_some_and(|sizes| sizes.are_true(size)) {
+            return Ok(size);
         }
         let failed = |source: &DirSource, error: io::Error| {
             BuildError::entry(&source.shown(dir.dir, name.to_bytes()), error)
@@ -325,15 +361,15 @@ impl Listing<'_, '_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match fs::openat(fd, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
-            // (An empty file need not be readable.)
-            Err(_) if known.is_none() => return Ok(0),
+            // (An empty file need not be readable, and another one is read later.)
+            Err(_) if known.is_none() => return Ok(size),
             Err(error) => return Err(failed(self.source, error.into())),
         };
         if known.is_none() {
-            let silent = fs::fstatfs(&file).is_ok_and(|system| system.f_blocks == 0);
-            self.source.silent.insert(stat.st_dev, silent);
-            if !silent {
-                return Ok(0);
+            let sizes = Sizes::of(&file);
+            self.source.sizes.insert(stat.st_dev, sizes);
+            if sizes.are_true(size) {
+                return Ok(size);
             }
         }
         let (mut held, mut buf) = (Vec::new(), vec![0; 1 << 16]);
@@ -523,10 +559,6 @@ impl FileData for HostFile<'_> {
         };
         let end = fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
         Ok(Some(start..end))
-    }
-
-    fn file(&self) -> Option<(&File, u64)> {
-        Some((&self.file, 0))
     }
 
     fn end(&mut self) -> Result<()> {

@@ -75,12 +75,6 @@ pub trait FileData: Send {
         Ok(Some(at..u64::MAX))
     }
 
-    /// The file on the host whose bytes from that place on are these contents, one by one: what the
-    /// host can copy by itself.
-    fn file(&self) -> Option<(&File, u64)> {
-        None
-    }
-
     /// Called when all of it was read: says whether it is still what was listed.
     ///
     /// # Errors

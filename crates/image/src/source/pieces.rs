@@ -169,10 +169,6 @@ impl FileData for PieceData<'_> {
         Ok(next.map(|run| run.at.max(at)..run.at + run.len))
     }
 
-    fn file(&self) -> Option<(&File, u64)> {
-        self.map.is_none().then_some((&*self.holder.file, self.piece.at))
-    }
-
     fn end(&mut self) -> Result<()> {
         let Some(listed) = self.holder.stamp else { return Ok(()) };
         match stamp(&self.holder.file) {

@@ -10,7 +10,8 @@
 //! | `container` | an Android sparse image is refused, or can be read from end to end |
 //! | `identify` | nothing panics, and what is said of a device is one line |
 //! | `qcow2` | an image is refused, or behaves as a device; one that can be written to keeps what was written, and can be written to again |
-//! | `vmdk`, `vhdx` | an image is refused, or behaves as a device (the sums of a VHDX image are made right) |
+//! | `vmdk` | an image is refused, or behaves as a device |
+//! | `vhdx` | the same, with the sums of the image and of the entries of its log made right |
 //! | `partition_table` | the same, with the sums of a GPT made right; partitions have places, numbers of their own, and a bound |
 
 use std::sync::Arc;
@@ -146,15 +147,51 @@ pub(super) fn vmdk(input: &[u8]) {
 pub(super) fn vhdx(input: &[u8]) {
     let Some(device) = device(input) else { return };
     for (at, len) in [(64, 4096), (128, 4096), (192, 65_536), (256, 65_536)] {
-        let mut bytes = vec![0; len];
-        if device.read_at(&mut bytes, at << 10).is_ok() {
-            bytes[4..8].fill(0);
-            let sum = !extol_ondisk::checksum::crc32c(!0, &bytes);
-            let _ = device.write_at(&sum.to_le_bytes(), (at << 10) + 4);
-        }
+        seal_part(&device, at << 10, len);
+    }
+    for header in [64 << 10, 128 << 10] {
+        seal_log(&device, header);
     }
     if let Ok(image) = Vhdx::new(Arc::new(OnlyRead(device))) {
         read_some(&image);
+    }
+}
+
+/// Makes the sum of a part of a VHDX image right.
+fn seal_part(device: &MemDevice, at: u64, len: usize) {
+    let mut bytes = vec![0; len];
+    if device.read_at(&mut bytes, at).is_ok() {
+        bytes[4..8].fill(0);
+        let sum = !extol_ondisk::checksum::crc32c(!0, &bytes);
+        let _ = device.write_at(&sum.to_le_bytes(), at + 4);
+    }
+}
+
+/// Makes the sums of the entries right in the log that a header names, which may go on at its
+/// start.
+fn seal_log(device: &MemDevice, header: u64) {
+    let mut place = [0; 12];
+    if device.read_at(&mut place, header + 68).is_err() {
+        return;
+    }
+    let [len, low, high] = [0, 4, 8].map(|at| {
+        u64::from(u32::from_le_bytes([place[at], place[at + 1], place[at + 2], place[at + 3]]))
+    });
+    let at = high << 32 | low;
+    let mut log = vec![0; usize::try_from(len.min(device.size())).unwrap_or(0)];
+    if !log.len().is_multiple_of(4096) || device.read_at(&mut log, at).is_err() {
+        return;
+    }
+    for entry in (0..log.len()).step_by(4096).filter(|at| log[*at..].starts_with(b"loge")) {
+        let len = u32::from_le_bytes([8, 9, 10, 11].map(|n| log[entry + n])) as usize;
+        if len < 8 || len > log.len() {
+            continue;
+        }
+        let mut bytes = [&log[entry..], &log[..entry]].concat();
+        bytes.truncate(len);
+        bytes[4..8].fill(0);
+        let sum = !extol_ondisk::checksum::crc32c(!0, &bytes);
+        let _ = device.write_at(&sum.to_le_bytes(), at + entry as u64 + 4);
     }
 }
 

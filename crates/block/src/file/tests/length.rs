@@ -1,7 +1,6 @@
-//! Holes, changes of the size and shared storage.
+//! Holes and changes of the size.
 
 use super::*;
-use std::os::unix::fs::FileExt;
 
 fn opened(path: &Path, direct: Direct) -> FileDevice {
     FileDevice::open(path, &OpenOptions::read_write().direct(direct)).expect("open")
@@ -88,32 +87,4 @@ fn a_disk_takes_over_its_new_size() {
     assert_eq!(device.size(), 3 * MIB);
     device.write_at(&[1; 4096], 3 * MIB - 4096).expect("write");
     assert_eq!(device.data_from(0).expect("all of it"), Some(0..3 * MIB));
-}
-
-/// On file systems that share storage the bytes are there, on others nothing has changed.
-#[test]
-fn storage_is_shared_or_left_alone() {
-    let dir = TempDir::new().expect("dir");
-    let path = image(&dir, MIB);
-    let source = dir.path().join("source");
-    std::fs::write(&source, vec![5; 64 << 10]).expect("source");
-    let from = File::open(&source).expect("source");
-    let device = opened(&path, Direct::Auto);
-    device.write_at(&[1; 128 << 10], 0).expect("write");
-    let shared = device.clone_from(&from, 0, 64 << 10, 64 << 10).expect("no failure");
-    let mut bytes = vec![9; 128 << 10];
-    device.read_at(&mut bytes, 0).expect("read");
-    let (before, behind) = bytes.split_at(64 << 10);
-    assert!(before.iter().all(|b| *b == 1));
-    assert!(behind.iter().all(|b| *b == if shared { 5 } else { 1 }));
-    device.clone_from(&from, 0, MIB - 4096, 8192).expect_err("behind the end");
-    assert!(!device.clone_from(&from, 1 << 40, 0, 4096).expect("nothing to share"));
-    let mut end = [9; 4096];
-    device.read_at(&mut end, 0).expect("read");
-    assert_eq!(end, [1; 4096]);
-    drop(device);
-    let image = File::open(&path).expect("image");
-    let mut first = [0; 1];
-    image.read_exact_at(&mut first, 64 << 10).expect("read");
-    assert_eq!(first[0], if shared { 5 } else { 1 });
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::{COPIED, Cluster, Header, PACKED, PLACE, Qcow2, State, ZERO, words};
-use crate::{BlockDevice as _, Result};
+use crate::{BlockDevice as _, DeviceOp, Result};
 
 /// Most clusters of a file that is written to: 128 MiB of refcounts.
 const MOST_CLUSTERS: u64 = 1 << 26;
@@ -295,11 +295,21 @@ fn unsound(what: impl std::fmt::Display) -> String {
     format!("it is damaged: {what}: repair it (qemu-img check -r all)")
 }
 
-/// Makes a file long enough for clusters up to `end`, in steps: each is durable.
+/// Makes a file long enough for clusters up to `end`, in steps: each is durable, so they are longer
+/// for a longer file. What is not used of the last one is a hole.
 pub(super) fn cover(image: &Qcow2, end: u64) -> Result<()> {
     const STEP: u64 = 16 << 20;
-    if end <= image.inner.size() {
+    let size = image.inner.size();
+    if end <= size {
         return Ok(());
     }
-    image.inner.set_size(end.next_multiple_of(STEP.max(image.header.cluster())))
+    let step = STEP.max(image.header.cluster());
+    let generous = end.saturating_add(size / 4).checked_next_multiple_of(step);
+    match generous.map(|end| image.inner.set_size(end)) {
+        // (A file system may have a limit between the two. What fails with a flush is lost.)
+        None => {}
+        Some(Err(error)) if error.op == DeviceOp::Resize => {}
+        Some(done) => return done,
+    }
+    image.inner.set_size(end.next_multiple_of(step))
 }

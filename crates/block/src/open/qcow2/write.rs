@@ -18,15 +18,26 @@
 //!   before. So a flush keeps what earlier flushes kept.
 //! - A flush that fails leaves everything to be written by the next one.
 
-use std::io;
+use std::borrow::Cow;
+use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
 
 use super::refcounts::{Refcounts, cover};
 use super::{COPIED, Cluster, L2, PACKED, PLACE, Qcow2, State, ZERO, damaged};
-use crate::{BlockDevice as _, DeviceError, DeviceOp, Result, check_range, check_writable};
+use crate::{
+    BlockDevice as _, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable,
+};
 
 /// Most bytes of dirty tables before they are written.
 const MOST_DIRTY: usize = 64 << 20;
+
+/// A cluster that nothing refers to yet.
+struct New<'b> {
+    /// Its entry in the table.
+    index: usize,
+    place: u64,
+    bytes: Cow<'b, [u8]>,
+}
 
 impl Qcow2 {
     /// Reads and checks all that writing needs.
@@ -135,41 +146,76 @@ impl Qcow2 {
 
     /// Writes where clusters are missing.
     fn write_anew(&self, table: usize, buf: &[u8], offset: u64) -> Result<()> {
-        let size = self.header.cluster();
-        let end = offset + buf.len() as u64;
         let mut state = self.state.write();
         self.bound_dirty(&mut state)?;
         self.load(&mut state, table)?;
+        let mut new = Vec::new();
+        let mut done = 0;
+        let written = self
+            .place_anew(&mut state, table, buf, offset, &mut new)
+            .and_then(|()| self.write_new(&new))
+            .and_then(|()| {
+                new.iter().try_for_each(|cluster| {
+                    self.map(&mut state, table, cluster.index, cluster.place | COPIED)?;
+                    done += 1;
+                    Ok(())
+                })
+            });
+        if written.is_err() {
+            new.iter().skip(done).for_each(|cluster| self.give_back(&mut state, cluster.place));
+        }
+        written
+    }
+
+    /// Finds a place for each cluster that is missing, and writes to those that are not.
+    fn place_anew<'b>(
+        &self,
+        state: &mut State,
+        table: usize,
+        buf: &'b [u8],
+        offset: u64,
+        new: &mut Vec<New<'b>>,
+    ) -> Result<()> {
+        let size = self.header.cluster();
+        let end = offset + buf.len() as u64;
         let mut at = offset;
         while at < end {
             let shift = at % size;
             let next = end.min(at - shift + size);
             let part = &buf[(at - offset) as usize..(next - offset) as usize];
             let index = self.index(at);
-            let entry = state.entry(table, index);
-            match self.cluster(entry)? {
+            match self.cluster(state.entry(table, index))? {
                 Cluster::At(place) => self.inner.write_at(part, place + shift)?,
                 cluster => {
-                    let mut whole = Vec::new();
                     let bytes = if part.len() as u64 == size {
-                        part
+                        Cow::Borrowed(part)
                     } else {
-                        whole.resize(size as usize, 0);
+                        let mut whole = vec![0; size as usize];
                         self.read_piece(cluster, 0, &mut whole, at - shift)?;
                         whole[shift as usize..shift as usize + part.len()].copy_from_slice(part);
-                        &whole
+                        Cow::Owned(whole)
                     };
-                    let place = self.take(&mut state)?;
-                    if let Err(error) = self.inner.write_at(bytes, place) {
-                        self.give_back(&mut state, place);
-                        return Err(error);
-                    }
-                    self.map(&mut state, table, index, place | COPIED)?;
+                    new.push(New { index, place: self.take(state)?, bytes });
                 }
             }
             at = next;
         }
         Ok(())
+    }
+
+    /// Writes new clusters. Those that lie side by side go in one request.
+    fn write_new(&self, new: &[New<'_>]) -> Result<()> {
+        let size = self.header.cluster();
+        let runs = new.chunk_by(|one, next| one.place + size == next.place);
+        let runs: Vec<(u64, Vec<IoSlice<'_>>)> = runs
+            .map(|run| {
+                let bufs = run.iter().map(|cluster| IoSlice::new(&cluster.bytes)).collect();
+                (run.first().map_or(0, |first| first.place), bufs)
+            })
+            .collect();
+        let writes: Vec<_> =
+            runs.iter().map(|(offset, bufs)| ScatteredWrite { offset: *offset, bufs }).collect();
+        self.inner.write_scattered(&writes)
     }
 
     /// Takes a free cluster.

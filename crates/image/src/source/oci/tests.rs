@@ -136,6 +136,28 @@ fn whiteouts_take_lower_names_away_and_no_others() {
     assert_eq!(none(directory)[..2], ["/a", "/a/b"]);
 }
 
+/// A layer may put a file in the place of a directory below it: that is no slip that needs a note,
+/// as it is within one layer.
+#[test]
+fn a_file_over_a_directory_is_noted_within_a_layer_only() {
+    let notes = |layers: &[Maker]| -> Vec<String> {
+        let scratch = Scratch::new();
+        let layout = Layout::new(scratch.join("layout"));
+        let layers: Vec<_> = layers.iter().cloned().map(Maker::end).collect();
+        layout.index(&[layout.image(&layers, "amd64")]);
+        let mut source =
+            OciSource::open(&layout.0, Path::new("/tmp"), OciOptions::default()).expect("opens");
+        let mut builder = TreeBuilder::new(Limits::default());
+        source.scan(&mut builder).expect("scan");
+        let tree = builder.finish();
+        tree.notes().0.iter().map(|note| note.entry.clone()).collect()
+    };
+    let directory = || Maker::default().entry("d/x", b'0', b"");
+    assert_eq!(notes(&[directory(), file("d")]), Vec::<String>::new());
+    assert_eq!(notes(&[directory().entry("d", b'0', b"x")]), ["d"]);
+    assert_eq!(notes(&[file("a"), directory().entry("d", b'0', b"x")]), ["d"]);
+}
+
 /// Entries of an upper layer, whose order must not count.
 fn upper_entry() -> impl Strategy<Value = (String, u8)> {
     let dirs = "([ab]/){0,2}";

@@ -73,6 +73,8 @@ fn the_last_of_equal_names_counts() {
     let archive = archive.entry("e/f", b'0', b"").entry("e", b'5', b"").end();
     let (source, tree) = scan(&archive, Limits::default()).expect("scan");
     assert_eq!(paths(&tree), ["a", "d", "e", "e/f"]);
+    // (That of a file, and a directory that is said again, lose nothing that goes unsaid.)
+    assert_eq!(notes(&tree), ["d: takes the place of a directory of that name and of all in it"]);
     let Kind::File { data, .. } = tree.node(tree.find(b"a").expect("a")).kind else { panic!() };
     let mut buf = [0; 3];
     source.reader(data).expect("opens").read_at(0, &mut buf).expect("reads");

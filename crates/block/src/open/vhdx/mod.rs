@@ -1,7 +1,11 @@
 //! VHDX images: a disk in blocks, which one table finds. Only read.
 //!
-//! An image whose log is not empty was not closed: what is in the log belongs into its tables. It
-//! is refused, as is one that lies over another image.
+//! An image whose log is not empty was not closed: what is in the log belongs into its tables
+//! (log.rs), and is shown as if it were there (replayed.rs). An image that lies over another one is
+//! refused.
+
+mod log;
+mod replayed;
 
 use extol_ondisk::checksum::crc32c;
 
@@ -56,12 +60,8 @@ impl Vhdx {
     /// # Errors
     /// What is wrong with it, or not supported.
     pub fn new(inner: SharedDevice) -> std::result::Result<Self, String> {
-        let read = |at: u64, len: u64| {
-            let mut bytes = vec![0; usize::try_from(len).map_err(|_| DAMAGED)?];
-            inner.read_at(&mut bytes, at).map_err(|_| "it is cut short")?;
-            Ok::<_, String>(bytes)
-        };
-        check_headers(&read)?;
+        let inner = replayed::replayed(inner.clone(), &newest_header(&inner)?)?;
+        let read = |at: u64, len: u64| read_part(&inner, at, len);
         let regions = REGIONS.iter().find_map(|at| {
             let bytes = read(*at, REGION_TABLE as u64).ok()?;
             is_sound(&bytes, b"regi").then_some(bytes)
@@ -123,23 +123,24 @@ impl Vhdx {
     }
 }
 
-/// Finds the newer header, and refuses an image with a log.
-fn check_headers(
-    read: &dyn Fn(u64, u64) -> std::result::Result<Vec<u8>, String>,
-) -> std::result::Result<(), String> {
+/// Reads some bytes of a file.
+fn read_part(file: &SharedDevice, at: u64, len: u64) -> std::result::Result<Vec<u8>, String> {
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| DAMAGED)?];
+    file.read_at(&mut bytes, at).map_err(|_| "it is cut short")?;
+    Ok(bytes)
+}
+
+/// The newer of the two headers.
+fn newest_header(file: &SharedDevice) -> std::result::Result<Vec<u8>, String> {
     let headers = HEADERS.iter().filter_map(|at| {
-        let bytes = read(*at, HEADER as u64).ok()?;
+        let bytes = read_part(file, *at, HEADER as u64).ok()?;
         is_sound(&bytes, b"head").then_some(bytes)
     });
     let newest = headers.max_by_key(|bytes| Numbers(bytes).le64(8)).ok_or(DAMAGED)?;
     if Numbers(&newest).le16(66) != 1 {
         return Err("its version is not known".to_owned());
     }
-    if newest.get(48..64).is_some_and(|log| log.iter().any(|byte| *byte != 0)) {
-        let why = "it was not closed: let its log be replayed (qemu-img check -r all)";
-        return Err(why.to_owned());
-    }
-    Ok(())
+    Ok(newest)
 }
 
 /// True if a structure has its signature and its checksum.
