@@ -233,3 +233,58 @@ fn tune_on_a_mount_and_off_it() {
         "{listed:?}"
     );
 }
+
+/// A volume gets a journal and loses it, by the options of tune2fs; `-l` names what is mounted on a
+/// directory, by Extol or by Linux.
+#[test]
+fn a_journal_comes_and_goes() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext2", "-L", "made"]);
+    let tune = |words: &[&str], at: &Path| run_extol(&[&["tune"], words, &[text(at)]].concat());
+    let none = tune(&["-l"], &dir);
+    assert!(!none.success() && none.output.contains("no ext4 volume"), "{}", none.output);
+    let linux = KernelMount::mount(&image, &dir, &[]);
+    std::fs::write(dir.join("file"), "contents").unwrap();
+    let listed = tune(&["-l"], &dir);
+    assert!(listed.success() && listed.output.contains("volume name:   made"), "{listed:?}");
+    linux.unmount();
+
+    for (words, why) in [
+        (&["-J", "size=9999"][..], "too full"),
+        (&["-J", "device=/dev/null"], "tune2fs -J device="),
+        (&["-J", "size=4", "-O", "^has_journal"], "one of the two"),
+        (&["-I", "512"], "all inodes would move"),
+        (&["-Q", "usrquota"], "quota files"),
+    ] {
+        let refused = tune(words, &image.path);
+        assert!(!refused.success() && refused.output.contains(why), "{words:?}: {refused:?}");
+    }
+    let done = tune(&["-J", "size=4", "-O", "fast_commit,extent"], &image.path);
+    assert!(done.success() && done.output.contains("has_journal"), "{}", done.output);
+    e2fsck(&image).assert_clean("with a journal");
+    assert_eq!(property(&image, "Journal inode"), "8");
+    let mount = ExtolMount::start(&image.path, &dir, &["fast_commit"]);
+    let listed = tune(&["-l"], &dir);
+    assert!(listed.success() && listed.output.contains("has_journal"), "{}", listed.output);
+    let live = tune(&["-O", "^has_journal"], &dir);
+    assert!(!live.success() && live.output.contains("unmount it"), "{}", live.output);
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"contents");
+    mount.unmount();
+    let again = tune(&["-J", "size=8"], &image.path);
+    assert!(!again.success() && again.output.contains("a journal already"), "{}", again.output);
+
+    let done = tune(&["-O", "^has_journal", "-c", "random"], &image.path);
+    assert!(done.success() && done.output.contains("^has_journal"), "{}", done.output);
+    assert!(done.output.contains("fast_commit goes with the journal"), "{}", done.output);
+    e2fsck(&image).assert_clean("without a journal");
+    let most: u32 = property(&image, "Maximum mount count").parse().unwrap();
+    assert!((20..=40).contains(&most), "{most}");
+    let linux = KernelMount::mount(&image, &dir, &[]);
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"contents");
+    linux.unmount();
+    e2fsck(&image).assert_clean("after Linux");
+}

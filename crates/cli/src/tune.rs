@@ -1,12 +1,13 @@
 //! `extol tune`: tune2fs's options, turned into the library's request.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extol::mkfs::volume_uuid;
 use extol::options::ErrorPolicy;
 use extol_cli_common::{Failure, Result, json_text, print, warn};
-use extol_proc::Shown as _;
+use extol_proc::{Mount, MountTable, Shown as _};
 use extol_vfs::{NumberError, number};
 use nix::unistd::{Group, User};
 use serde::Serialize;
@@ -25,7 +26,7 @@ pub fn run(args: &TuneArgs) -> Result<()> {
     let Opening { volume: options, part } = options::opening(&args.opening)?;
     let source = Source { path: &args.source, part };
     if args.list && request.is_empty() {
-        return inspect::show_header(source, options.access.superblock);
+        return list(args, source, options.access.superblock);
     }
     if request.is_empty() {
         return Err(Failure::usage("nothing to change: give options, as -L LABEL (or -l to list)"));
@@ -35,19 +36,36 @@ pub fn run(args: &TuneArgs) -> Result<()> {
         let text = text.map_err(|error| Failure::about(args.source.shown(), error))?;
         let changes = maintenance::tune(&args.source, &text)?;
         let changes = changes.iter().filter_map(|line| changed(line)).collect();
-        return show(args, changes, &[]);
+        show(args, changes, &[])?;
+        return if args.list { list(args, source, None) } else { Ok(()) };
     }
     if options.access.read_only {
         return Err(Failure::usage("ro and norecovery cannot be used with tune"));
     }
     interrupt::catch()?;
-    let checks = !args.force && (args.uuid.is_some() || !args.features.is_empty());
+    let checks = !args.force && request.may_spread_damage();
     let tuned = volume::tune(source, &options, checks, &request)?;
     show(args, tuned.changes.iter().map(Changed::from).collect(), &tuned.notes)?;
     if args.list {
         inspect::show_header(source, None)?;
     }
     Ok(())
+}
+
+/// Shows the superblock of a volume, or of the one that is mounted on a directory.
+fn list(args: &TuneArgs, source: Source<'_>, place: Option<u64>) -> Result<()> {
+    if !args.source.is_dir() {
+        return inspect::show_header(source, place);
+    }
+    let name = args.source.shown();
+    let failed = |error| Failure::about(&name, error);
+    let dir = args.source.canonicalize().map_err(failed)?;
+    let mounts = MountTable::own().map_err(failed)?;
+    let is_ext = |mount: &Mount| matches!(mount.kind.as_bytes(), b"ext2" | b"ext3" | b"ext4");
+    match mounts.holding(&dir).filter(|mount| mount.is_extol() || is_ext(mount)) {
+        Some(mount) => inspect::show_header(Path::new(&mount.source).into(), place),
+        None => Err(Failure::about(name, "no ext4 volume is mounted there: name it")),
+    }
 }
 
 /// A property that has changed.
@@ -148,6 +166,12 @@ fn request(args: &TuneArgs) -> Result<Request> {
     for list in &args.extended {
         request.set_extended(list).map_err(bad)?;
     }
+    if args.add_journal {
+        request.set_features("has_journal").map_err(bad)?;
+    }
+    for list in &args.journal {
+        request.set_journal(list).map_err(bad)?;
+    }
     Ok(request)
 }
 
@@ -245,6 +269,16 @@ mod tests {
         assert_eq!(parsed("extol tune -T @5 img").unwrap().last_check, Some(5));
         assert_eq!(parsed("extol tune -T 19700102000001 img").unwrap().last_check, Some(86401));
         assert_eq!(parsed("extol tune -r 5 -U clear img").unwrap().uuid, Some([0; 16]));
+        let journal = parsed("extol tune -J size=4 -J location=9 img").unwrap().journal.unwrap();
+        assert_eq!((journal.size_mib, journal.location), (Some(4), "9".parse().ok()));
+        assert_eq!(
+            parsed("extol tune -j img").unwrap(),
+            parsed("extol tune -O has_journal img").unwrap()
+        );
+        for _ in 0..99 {
+            let most = parsed("extol tune -c random img").unwrap().most_mounts.unwrap();
+            assert!((20..=40).contains(&most), "{most}");
+        }
         for (options, words) in [
             ("-U frob", "'frob'"),
             ("-m 51", "larger than 50"),
@@ -262,8 +296,8 @@ mod tests {
             ("-O 64bit", "resize2fs"),
             ("-O ^extent", "cannot be switched off"),
             ("-E frob", "'frob'"),
-            ("-j", "tune2fs -j"),
-            ("-J size=4", "tune2fs -J"),
+            ("-J device=/dev/sdb", "tune2fs -J device="),
+            ("-J siz=4", "did you mean \"size=\""),
             ("-Q usrquota", "-Q"),
             ("-I 256", "-I"),
             ("-z undo", "-z"),

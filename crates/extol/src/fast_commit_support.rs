@@ -82,7 +82,7 @@ impl Obstacle {
             Self::DataJournal => "data=journal disables fast commits".into(),
             Self::Short(blocks) => format!(
                 "fast_commit: a journal of {blocks} blocks has no room for fast commits; unmount, \
-                 run tune2fs -O ^has_journal, then tune2fs -J size=16 -O has_journal,fast_commit"
+                 run extol tune -O ^has_journal, then extol tune -J size=16 -O fast_commit"
             ),
         }
     }
@@ -149,7 +149,7 @@ mod tests {
         let is = ask(true, Some(&short), DataMode::Ordered, None).expect("off");
         assert!(!is.area && !is.on && is.note.expect("says so").contains("1279 blocks"));
         let line = ask(true, Some(&short), DataMode::Ordered, Some(true)).expect_err("refused");
-        assert!(line.contains("tune2fs -J size=") && !line.contains('\n'), "{line}");
+        assert!(line.contains("extol tune -J size=") && !line.contains('\n'), "{line}");
         assert_eq!(
             ask(true, Some(&short), DataMode::Ordered, Some(false)),
             Ok(FastCommits::default())

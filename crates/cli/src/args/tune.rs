@@ -1,10 +1,11 @@
 //! Arguments of tune.
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
-use extol::tune::{DEFAULT_OPTIONS, EXTENDED, FEATURES};
+use extol::tune::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL};
 use extol_cli_common::manual;
 use extol_vfs::{NumberError, number};
 
@@ -17,6 +18,8 @@ use super::refused::{Refusal, refused};
     after_long_help = manual!(
         "extol tune -L data -m 1 disk.img",
         "extol tune -O fast_commit,orphan_file /dev/vg/data",
+        "extol tune -J size=64 -O fast_commit was-ext2.img",
+        "extol tune -O ^has_journal disk.img",
         "extol tune -U random -c 0 -i 0 copy.img",
         "extol tune -L data /mnt/data",
     ),
@@ -25,10 +28,14 @@ use super::refused::{Refusal, refused};
         All of it becomes durable together, in one transaction of the journal: after a crash all \
         old values hold, or all new ones.\n\n\
         Features that can be switched on: dir_index, dir_nlink, extent, extra_isize, fast_commit, \
-        flex_bg, huge_file, large_dir, large_file, metadata_csum_seed, orphan_file, project, \
-        stable_inodes; and off, with a ^ before the name: all of these but extent, flex_bg, \
-        large_dir and stable_inodes. One that a file or directory depends on stays. For any other \
-        the answer says what to use instead.\n\n\
+        flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, mmp, \
+        orphan_file, project, stable_inodes; and off, with a ^ before the name: all of these but \
+        extent, flex_bg, large_dir and stable_inodes, and resize_inode. One that a file or \
+        directory depends on stays. For any other the answer says what to use instead.\n\n\
+        A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
+        comes last, when all else is durable, and takes fast_commit with it. A crash while the \
+        journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
+        back.\n\n\
         Of -E, mount_opts= takes the rest of its list; an extended option behind it is refused, \
         since it would become part of the text.\n\n\
         A new UUID keeps the checksums as they are: the volume gets metadata_csum_seed.\n\n\
@@ -63,7 +70,7 @@ pub struct TuneArgs {
     #[arg(short = 'e', value_name = "BEHAVIOUR",
         value_parser = offer::text(offer::ERRORS), hide_possible_values = true)]
     pub errors: Option<String>,
-    /// Mounts after which e2fsck checks it; 0 or -1: never.
+    /// Mounts after which e2fsck checks it; 0 or -1: never; random: 20 to 40.
     #[arg(short = 'c', value_name = "COUNT", allow_negative_numbers = true,
         value_parser = most_mounts)]
     pub most_mounts: Option<i16>,
@@ -93,7 +100,14 @@ pub struct TuneArgs {
     #[arg(short = 'E', value_name = "OPTIONS", action = ArgAction::Append,
         value_parser = offer::text(EXTENDED), hide_possible_values = true)]
     pub extended: Vec<String>,
-    /// Only print the superblock, as info -h does.
+    /// With a journal (if it has none), as -O has_journal.
+    #[arg(short = 'j')]
+    pub add_journal: bool,
+    /// With a journal of this kind: size= (MiB), fast_commit_size= (KiB), location=BLOCK.
+    #[arg(short = 'J', value_name = "OPTIONS", action = ArgAction::Append,
+        value_parser = offer::text(JOURNAL), hide_possible_values = true)]
+    pub journal: Vec<String>,
+    /// Only print the superblock, as info -h does; also of what is mounted on a directory.
     #[arg(short = 'l')]
     pub list: bool,
     /// Do not check the volume first.
@@ -119,10 +133,6 @@ pub struct TuneArgs {
 /// Options of tune2fs that are not supported.
 #[derive(Args, Debug)]
 pub struct TuneRefused {
-    #[arg(short = 'j', hide = true)]
-    add_journal: bool,
-    #[arg(short = 'J', hide = true)]
-    journal: Option<OsString>,
     #[arg(short = 'Q', hide = true)]
     quota: Option<OsString>,
     #[arg(short = 'I', hide = true)]
@@ -136,8 +146,6 @@ impl TuneRefused {
     pub fn check(&self) -> extol_cli_common::Result<()> {
         let size = "all inodes would move: make a new volume, and copy the files";
         refused(&[
-            Refusal(self.add_journal, "-j", "use tune2fs -j"),
-            Refusal(self.journal.is_some(), "-J", "use tune2fs -J"),
             Refusal(self.quota.is_some(), "-Q", "Extol does not write volumes with quota files"),
             Refusal(self.inode_size.is_some(), "-I", size),
             Refusal(self.undo_file.is_some(), "-z", "copy the volume before"),
@@ -153,10 +161,15 @@ fn blocks(text: &str) -> Result<u64, NumberError> {
     number::count(text, 0..=u64::MAX)
 }
 
-/// A count, or -1 for never.
+/// A count, -1 for never, or a random one.
 fn most_mounts(text: &str) -> Result<i16, NumberError> {
-    if text == "-1" {
-        return Ok(-1);
+    match text {
+        "-1" => return Ok(-1),
+        "random" => {
+            let random = RandomState::new().build_hasher().finish() % 21;
+            return Ok(20 + random as i16);
+        }
+        _ => {}
     }
     number::count(text, 0..=i16::MAX.unsigned_abs()).map(u16::cast_signed)
 }

@@ -162,8 +162,8 @@ impl Grow<'_> {
         if credits > most {
             return refuse(format!(
                 "the journal is too small: growing takes a transaction of {credits} blocks, and \
-                 this one holds {most}; unmount it, then tune2fs -O ^has_journal and \
-                 tune2fs -J size=64 give it a larger one"
+                 this one holds {most}; unmount it, then extol tune -O ^has_journal and \
+                 extol tune -J size=64 give it a larger one"
             ));
         }
         let work = |h: &mut Handle| {

@@ -334,7 +334,7 @@ fn check_log(
     match Obstacle::find(true, Some(&log), DataMode::Ordered) {
         Some(Obstacle::Short(blocks)) => refuse(format!(
             "feature fast_commit needs a journal of {} blocks (version 2), and this one has \
-             {blocks}: make a longer one (extol tune -O ^has_journal, then tune2fs -J size=16 \
+             {blocks}: make a longer one (extol tune -O ^has_journal, then extol tune -J size=16 \
              -O fast_commit)",
             Obstacle::least_log(&log)
         )),

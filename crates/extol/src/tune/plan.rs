@@ -156,8 +156,7 @@ impl Plan {
             {
                 return refuse(
                     "features mmp and resize_inode change together with bitmaps, and without a \
-                     journal a crash in between would damage the volume: give it one (-O \
-                     has_journal)",
+                     journal a crash in between would damage the volume: give it one (-j)",
                 );
             }
             (Feature::Incompat(Incompat::MMP), true) => self.makes_mmp = true,

@@ -181,8 +181,8 @@ fn measure(log: &Log, space: &LogSpace, by_memory: u32, async_commit: bool) -> R
     let max = (space.len() / 4).min(by_memory);
     let needed = log.room_for(max);
     if needed >= space.len() {
-        let why = "the journal is too small: make a larger one (tune2fs -O ^has_journal, then \
-                   tune2fs -J size=)";
+        let why = "the journal is too small: make a larger one (extol tune -O ^has_journal, then \
+                   extol tune -J size=)";
         return Err(JournalError::Unsupported(why.into()));
     }
     Ok((max, needed))

@@ -230,6 +230,16 @@ const TUNE: &[(char, &str)] = &[
     ('r', ""),
 ];
 
+/// Words for the last bytes: what takes and frees blocks. (Not mmp: a claim waits.)
+const TUNE_BLOCKS: &[(char, &str)] = &[
+    ('O', "has_journal"),
+    ('O', "^has_journal"),
+    ('O', "^has_journal,^orphan_file"),
+    ('O', "^resize_inode"),
+    ('J', "size=1"),
+    ('J', "size=4,location=2000"),
+];
+
 /// Tuning of a damaged volume. What the checker calls clean before, it must call clean afterwards,
 /// whether the request was taken or not.
 pub fn tune(input: &[u8]) {
@@ -238,10 +248,12 @@ pub fn tune(input: &[u8]) {
     let mut request =
         Request::from_text(&String::from_utf8_lossy(&recipe.operations)).unwrap_or_default();
     for byte in recipe.operations.iter().take(8) {
-        let (kind, list) = TUNE[usize::from(*byte) % TUNE.len()];
+        let table = if *byte < 0xF0 { TUNE } else { TUNE_BLOCKS };
+        let (kind, list) = table[usize::from(*byte) % table.len()];
         let taken = match kind {
             'O' => request.set_features(list),
             'E' => request.set_extended(list),
+            'J' => request.set_journal(list),
             'o' => request.set_default_options(list),
             'i' => request.set_interval(list),
             'U' => {

@@ -38,8 +38,8 @@ pub(super) fn cut(
     if credits > most {
         return refuse(format!(
             "the journal is too small: the end is cut by a transaction of {credits} blocks, and \
-             this one holds {most}; give the volume a larger journal (tune2fs -O ^has_journal, \
-             then tune2fs -J size=)"
+             this one holds {most}; give the volume a larger journal (extol tune -O \
+             ^has_journal, then extol tune -J size=)"
         ));
     }
     vol.journal.set_home_first(Some(vol.geo.super_block().0));

@@ -86,7 +86,7 @@ pub(crate) fn shrink(
     if !fs.vol.journal.has_log() {
         return refuse(
             "a volume without a journal cannot be made smaller: a crash would damage it; give it \
-             one first (tune2fs -j)",
+             one first (extol tune -j)",
         );
     }
     if aim == Aim::Least {
