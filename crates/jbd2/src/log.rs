@@ -224,7 +224,9 @@ impl Log {
             n = n.saturating_add(run);
         }
         self.device.write_at(&block, map.offset(map.superblock_block())?)?;
-        self.device.flush()?;
+        if !planted::has(planted::Bug::LogSwitchNotFlushed) {
+            self.device.flush()?;
+        }
         switch()?;
         *self.superblock.lock() = Super { sb, block };
         let _ = old.next.set(Box::new(Place { map, area, next: OnceLock::new() }));

@@ -34,7 +34,7 @@
 //!   get shorter behind it (`Journal::set_home_last`).
 
 use extol_block::BlockNr;
-use extol_jbd2::{Handle, JournalError, LogMap};
+use extol_jbd2::{Handle, JournalError, LogMap, planted};
 use extol_ondisk::extent::{self, Entries, Node as ExtentNode};
 use extol_ondisk::{Compat, InodeFlags, InodeNr};
 use extol_vfs::FsError;
@@ -92,7 +92,9 @@ pub(crate) fn move_journal(
     let old = file.runs()?;
     let (log, nodes) = file.take(blocks, limit, transaction)?;
     // The map blocks go home before the inode that has more blocks (JM-3).
-    fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(InodeNr(ino))?.0.nr()));
+    if !planted::has(planted::Bug::JournalMapLate) {
+        fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(InodeNr(ino))?.0.nr()));
+    }
     let appended = file.append(log.iter().chain(&nodes));
     let home = settle(fs);
     fs.vol.journal.set_home_last(None);
@@ -245,7 +247,9 @@ impl<'a> JournalFile<'a> {
         if self.blocks() <= keep {
             return Ok(());
         }
-        journal.set_home_last(last);
+        if !planted::has(planted::Bug::JournalMapEarly) {
+            journal.set_home_last(last);
+        }
         let done = self.free_behind(keep);
         let home = journal.checkpoint_all(&[]).map_err(error::journal);
         journal.set_home_last(None);
@@ -458,7 +462,9 @@ impl<'a> JournalFile<'a> {
                 for (nr, bytes) in &map.nodes {
                     vol.dev.write_at(bytes, BlockNr(*nr).offset(size))?;
                 }
-                vol.dev.flush()?;
+                if !planted::has(planted::Bug::LogSwitchNotFlushed) {
+                    vol.dev.flush()?;
+                }
                 let (buf, at) = vol
                     .inode_buf(self.node.ino)
                     .map_err(|e| JournalError::Unsupported(e.to_string()))?;
