@@ -81,6 +81,7 @@ limits_of() {
         volume) runs=450 ;;
         check) runs=1500 ;;
         tune) runs=1500 ;;
+        resize) runs=400 ;;
         fast_commit) runs=600 ;;
         fuse_request) runs=6000 ;;
         log | journal_log | partition_table | oci | identify) runs=10000 ;;

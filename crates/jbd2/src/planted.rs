@@ -59,6 +59,16 @@ pub enum Bug {
     GroupsNotFlushed,
     /// The superblock of a larger volume goes home before the descriptors that it counts.
     SuperblockHomeFirst,
+    /// The superblock of a smaller volume goes home beside blocks that it counts no more.
+    CutHomeLate,
+    /// The journal's inode goes home beside the map blocks that have its new blocks.
+    JournalMapLate,
+    /// Map blocks of the journal that get shorter go home beside its inode.
+    JournalMapEarly,
+    /// The inode names a log before it is durable that this log is empty.
+    LogSwitchNotFlushed,
+    /// A disk image is cut before the smaller superblock is at home.
+    DeviceCutEarly,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -63,6 +63,8 @@ pub struct Actor {
     rng: SmallRng,
     /// Files kept open.
     held: Vec<(File, Id)>,
+    /// Bytes of the device at the beginning.
+    device: u64,
 }
 
 impl Actor {
@@ -93,6 +95,7 @@ impl Actor {
             common,
             rng,
             held: Vec::new(),
+            device: fs.device_bytes(),
         }
     }
 
@@ -528,12 +531,13 @@ impl Actor {
         Ok(())
     }
 
-    /// Makes the volume so many per cent of its device, smaller or larger. False: what is in use
-    /// does not fit.
+    /// Makes the volume so many per cent of what its device was at first, smaller or larger. False:
+    /// what is in use does not fit.
     pub fn resize(&mut self, percent: u64) -> Done<bool> {
         let text = format!("resize to {percent} %");
+        let device = self.device;
         let done = self.act(&text, |fs| {
-            let blocks = fs.device_bytes() / u64::from(fs.block_size());
+            let blocks = device / u64::from(fs.block_size());
             let target = Target::Blocks(blocks * percent / 100);
             let resized = fs.resize(target, &mut |_| true).map(Some);
             let resized = resized.or_else(|e| match e.cause() {

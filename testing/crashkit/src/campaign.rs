@@ -464,6 +464,10 @@ impl<'a> Campaign<'a> {
             let other: Other<'_> = if missing || torn { Some(&legal) } else { None };
             ask_e2fsck(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;
             tell("e2fsck agrees");
+            if self.linux_every > 0 {
+                ask_linux(&crashed, &first, other, &Scratch::in_memory())?;
+                tell("Linux agrees");
+            }
         }
         Ok(())
     }

@@ -170,7 +170,9 @@ impl<'a> Cutter<'a> {
                         item.certain = true;
                     }
                 }
-                Change::Zero { .. } => self.window.push(Item { event: at, certain: false }),
+                Change::Zero { .. } | Change::Size(_) => {
+                    self.window.push(Item { event: at, certain: false });
+                }
             }
         }
         self.cut = cut;
@@ -210,11 +212,12 @@ impl<'a> Cutter<'a> {
     }
 
     /// True if open writes overlap. A discard between them keeps its place: a device that let it
-    /// overtake a later write to the same blocks would be of no use with any file system.
+    /// overtake a later write to the same blocks would be of no use with any file system; and so
+    /// does a length.
     fn overlaps(&self, open: &[usize]) -> bool {
         let mut ranges = Vec::new();
         for event in open.iter().map(|e| &self.events[*e]) {
-            if matches!(event.change, Change::Zero { .. }) {
+            if matches!(event.change, Change::Zero { .. } | Change::Size(_)) {
                 return false;
             }
             let (from, len) = range(&event.change);
@@ -267,6 +270,7 @@ impl<'a> Cutter<'a> {
                 order.shuffle(&mut rng);
             }
         }
+        self.keep_lengths(&open, &mut kept);
         let mut apply = |media: &mut Media, i: usize| {
             let event = &self.events[open[i]];
             match &mut torn {
@@ -306,6 +310,23 @@ impl<'a> Cutter<'a> {
         media
     }
 
+    /// What lies behind the end of a file that becomes shorter and longer is there only if all
+    /// lengths from that one on are; and a length only if the older ones are.
+    fn keep_lengths(&self, open: &[usize], kept: &mut [bool]) {
+        for later in (0..open.len()).rev() {
+            let Event { device, change } = &self.events[open[later]];
+            let end = match change {
+                Change::Size(_) => u64::MAX,
+                change => range(change).0 + range(change).1,
+            };
+            for older in 0..later {
+                let event = &self.events[open[older]];
+                let Change::Size(bytes) = event.change else { continue };
+                kept[older] |= kept[later] && event.device == *device && end > bytes;
+            }
+        }
+    }
+
     /// What the open changes and the fate are, for messages.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
@@ -315,6 +336,7 @@ impl<'a> Cutter<'a> {
             let what = match &event.change {
                 Change::Write { .. } => "write",
                 Change::Zero { .. } => "zero",
+                Change::Size(_) => "length",
                 Change::Flush { .. } => "flush",
                 Change::Settled { .. } => "end of durable writes",
             };
@@ -331,6 +353,7 @@ fn range(change: &Change) -> (u64, u64) {
     match change {
         Change::Write { offset, data } => (*offset, data.len() as u64),
         Change::Zero { offset, len } => (*offset, *len),
+        Change::Size(bytes) => (0, *bytes),
         Change::Flush { .. } | Change::Settled { .. } => (0, 0),
     }
 }
@@ -430,6 +453,27 @@ mod tests {
         );
         cutter.seek(6);
         assert_eq!(seen(&cutter.state(Fate::None))[..3], [1, 2, 3]);
+    }
+
+    #[test]
+    fn lengths_of_a_file_reach_the_medium_in_order() {
+        let size = |bytes| Event { device: 0, change: Change::Size(bytes) };
+        let events = [write(0, 0, 1), size(4 * 512), size(6 * 512), write(0, 5 * 512, 2)];
+        let mut cutter = Cutter::new(media(), &events, 1);
+        cutter.seek(4);
+        let fates = cutter.fates(&Effort { exhaustive: 4, some: 0, torn: 0, mixed: 0 });
+        let states: HashSet<(u64, u8, u8)> = fates
+            .iter()
+            .map(|fate| {
+                let media = cutter.state(*fate);
+                let seen = seen(&media);
+                let len = media.devices()[0].size() / 512;
+                (len, seen[0], if len > 5 { seen[5] } else { 0 })
+            })
+            .collect();
+        let lengths = [(8, 0), (4, 0), (6, 0), (6, 2)];
+        let all = lengths.map(|(len, last)| [(len, 0, last), (len, 1, last)]);
+        assert_eq!(states, all.into_iter().flatten().collect());
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Media {
     pub fn new(devices: Vec<MemDevice>) -> Self {
         let mut hash = 0;
         for (nr, device) in devices.iter().enumerate() {
+            hash ^= size_hash(nr, device.size());
             let mut bytes = device.to_bytes();
             bytes.resize(bytes.len().next_multiple_of(SECTOR as usize), 0);
             for (sector, data) in (0u64..).zip(bytes.chunks(SECTOR as usize)) {
@@ -66,6 +67,7 @@ impl Media {
     pub fn apply_pieces(&mut self, event: &Event, mut keep: impl FnMut(usize) -> bool) {
         match &event.change {
             Change::Flush { .. } | Change::Settled { .. } => {}
+            Change::Size(bytes) => self.set_size(event.device, *bytes),
             Change::Zero { offset, len } => {
                 if keep(0) {
                     let zeros = vec![0; *len as usize];
@@ -96,6 +98,17 @@ impl Media {
         }
     }
 
+    /// What is cut off counts as zeros from then on, and the size itself is a part of the hash.
+    fn set_size(&mut self, nr: usize, bytes: u64) {
+        let old = self.devices[nr].size();
+        if bytes < old {
+            self.write(nr, bytes, &vec![0; (old - bytes) as usize]);
+        }
+        self.hash ^= size_hash(nr, old) ^ size_hash(nr, bytes);
+        let done = self.devices[nr].set_size(bytes);
+        debug_assert!(done.is_ok());
+    }
+
     fn write(&mut self, nr: usize, offset: u64, data: &[u8]) {
         let device = &self.devices[nr];
         let first = offset / SECTOR;
@@ -117,6 +130,10 @@ impl Media {
         let written = device.write_at(data, offset);
         debug_assert!(written.is_ok());
     }
+}
+
+fn size_hash(device: usize, bytes: u64) -> u128 {
+    sector_hash(device, u64::MAX >> 8, &bytes.to_le_bytes())
 }
 
 fn sector_hash(device: usize, sector: u64, data: &[u8]) -> u128 {
@@ -158,6 +175,22 @@ mod tests {
         two.apply(&write(0, 9_990, vec![3; 10]));
         assert_ne!(one.fingerprint(), two.fingerprint(), "devices are told apart");
         assert_eq!(one.fingerprint(), Media::new(one.devices()).fingerprint());
+    }
+
+    #[test]
+    fn the_length_is_a_part_of_the_state() {
+        let size = |bytes| Event { device: 0, change: Change::Size(bytes) };
+        let start = || Media::new(vec![MemDevice::from_bytes(&[7; 10_000])]);
+        let mut media = start();
+        media.apply(&size(5000));
+        assert_eq!(media.devices()[0].to_bytes(), [7; 5000]);
+        assert_eq!(media.fingerprint(), Media::new(media.devices()).fingerprint());
+        let short = media.fingerprint();
+        media.apply(&size(10_000));
+        assert_ne!(media.fingerprint(), short, "zeros behind the end are no end");
+        assert_eq!(media.devices()[0].to_bytes()[5000..], [0; 5000]);
+        assert_eq!(media.fingerprint(), Media::new(media.devices()).fingerprint());
+        assert_ne!(media.fingerprint(), start().fingerprint());
     }
 
     #[test]

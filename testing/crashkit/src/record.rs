@@ -92,6 +92,21 @@ pub enum Plant {
     /// The superblock of a larger volume goes home before the descriptors that it counts.
     #[cfg(feature = "planted-bugs")]
     SuperblockHomeFirst,
+    /// The superblock of a smaller volume goes home beside blocks that it counts no more.
+    #[cfg(feature = "planted-bugs")]
+    CutHomeLate,
+    /// The journal's inode goes home beside the map blocks that have its new blocks.
+    #[cfg(feature = "planted-bugs")]
+    JournalMapLate,
+    /// Map blocks of the journal that get shorter go home beside its inode.
+    #[cfg(feature = "planted-bugs")]
+    JournalMapEarly,
+    /// The inode names a log before it is durable that this log is empty.
+    #[cfg(feature = "planted-bugs")]
+    LogSwitchNotFlushed,
+    /// A disk image is cut before the smaller superblock is at home.
+    #[cfg(feature = "planted-bugs")]
+    DeviceCutEarly,
 }
 
 impl Plant {
@@ -143,6 +158,16 @@ impl Plant {
         ("groups-not-flushed", Self::GroupsNotFlushed),
         #[cfg(feature = "planted-bugs")]
         ("superblock-home-first", Self::SuperblockHomeFirst),
+        #[cfg(feature = "planted-bugs")]
+        ("cut-home-late", Self::CutHomeLate),
+        #[cfg(feature = "planted-bugs")]
+        ("journal-map-late", Self::JournalMapLate),
+        #[cfg(feature = "planted-bugs")]
+        ("journal-map-early", Self::JournalMapEarly),
+        #[cfg(feature = "planted-bugs")]
+        ("log-switch-not-flushed", Self::LogSwitchNotFlushed),
+        #[cfg(feature = "planted-bugs")]
+        ("device-cut-early", Self::DeviceCutEarly),
     ];
 
     /// The bug of this name.
@@ -184,6 +209,11 @@ impl Plant {
             Self::CopyNotFlushed => planted::Bug::CopyNotFlushed,
             Self::GroupsNotFlushed => planted::Bug::GroupsNotFlushed,
             Self::SuperblockHomeFirst => planted::Bug::SuperblockHomeFirst,
+            Self::CutHomeLate => planted::Bug::CutHomeLate,
+            Self::JournalMapLate => planted::Bug::JournalMapLate,
+            Self::JournalMapEarly => planted::Bug::JournalMapEarly,
+            Self::LogSwitchNotFlushed => planted::Bug::LogSwitchNotFlushed,
+            Self::DeviceCutEarly => planted::Bug::DeviceCutEarly,
         }));
     }
 }
@@ -229,7 +259,11 @@ impl Recording {
         plant: Option<Plant>,
     ) -> Done<Self> {
         let count = workload.actors();
-        let tape = Tape::with_pace(base.devices(), if count > 1 { pace(seed) } else { None });
+        let tape = Tape::with_pace(
+            base.devices(),
+            if count > 1 { pace(seed) } else { None },
+            variant.is_image,
+        );
         let options = variant.load_options(variant.external.then(|| tape.device(1)), count > 1)?;
         Plant::set(plant);
         let result = (|| -> Done<(usize, Vec<History>, JournalStats)> {

@@ -29,7 +29,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_block::{BlockDevice, Fua, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
+use extol_block::{
+    BlockDevice, DeviceError, DeviceOp, Fua, MemDevice, Result, ScatteredWrite, SharedDevice,
+    joined,
+};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
@@ -61,6 +64,9 @@ pub enum Change {
         /// Length in bytes.
         len: u64,
     },
+    /// The device is a file that has so many bytes from now on. Its lengths reach the medium one
+    /// after the other, and one that is shorter or longer may be there or not as a write may.
+    Size(u64),
 }
 
 /// A change and where.
@@ -124,6 +130,8 @@ impl Log {
 #[derive(Debug)]
 pub struct Tape {
     live: Vec<MemDevice>,
+    /// The lengths can change.
+    images: bool,
     pace: Option<Pace>,
     log: Mutex<Log>,
 }
@@ -132,13 +140,13 @@ impl Tape {
     /// Starts with these contents.
     #[must_use]
     pub fn new(start: Vec<MemDevice>) -> Arc<Self> {
-        Self::with_pace(start, None)
+        Self::with_pace(start, None, false)
     }
 
-    /// The same with requests that take their time.
+    /// The same with requests that take their time; `images`: the lengths can change.
     #[must_use]
-    pub fn with_pace(start: Vec<MemDevice>, pace: Option<Pace>) -> Arc<Self> {
-        Arc::new(Self { live: start, pace, log: Mutex::default() })
+    pub fn with_pace(start: Vec<MemDevice>, pace: Option<Pace>, images: bool) -> Arc<Self> {
+        Arc::new(Self { live: start, images, pace, log: Mutex::default() })
     }
 
     /// The device to give to the file system.
@@ -226,6 +234,7 @@ fn apply(change: &Change, to: &MemDevice) -> Result<()> {
     match change {
         Change::Write { offset, data } => to.write_at(data, *offset),
         Change::Zero { offset, len } => to.zero_range(*offset, *len),
+        Change::Size(bytes) => to.set_size(*bytes),
         Change::Flush { .. } | Change::Settled { .. } => Ok(()),
     }
 }
@@ -303,6 +312,17 @@ impl BlockDevice for Taped {
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.tape.change(self.nr, false, vec![Change::Zero { offset, len }])
+    }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        if bytes == self.size() {
+            return Ok(());
+        }
+        if !self.tape.images {
+            let why = std::io::Error::new(std::io::ErrorKind::Unsupported, "its size is fixed");
+            return Err(DeviceError::new(DeviceOp::Resize, 0, bytes, why));
+        }
+        self.tape.change(self.nr, false, vec![Change::Size(bytes)])
     }
 }
 

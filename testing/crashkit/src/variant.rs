@@ -42,6 +42,12 @@ pub struct Variant {
     /// Many small groups with all that resizing changes: several blocks of descriptors, reserved
     /// ones, copies of them.
     pub small_groups: bool,
+    /// Blocks of a small group.
+    group_blocks: u32,
+    /// Groups whose metadata lie together, if not the usual number.
+    flex: Option<u32>,
+    /// The device is a disk image: its length follows that of the volume.
+    pub is_image: bool,
     /// The volume has fast commits, and so many blocks for them (one of which is never used).
     pub fast_blocks: Option<u32>,
     /// Bytes of an inode, if not the usual number.
@@ -61,6 +67,9 @@ const PLAIN: Variant = Variant {
     lazy_tables: false,
     grows: false,
     small_groups: false,
+    group_blocks: 512,
+    flex: None,
+    is_image: false,
     fast_blocks: None,
     inode_size: None,
 };
@@ -209,6 +218,41 @@ pub const VARIANTS: &[Variant] = &[
         mib: 10,
         ..FAST
     },
+    Variant {
+        name: "shrink-image",
+        about: "small groups, and the image is cut and lengthened with the volume",
+        small_groups: true,
+        is_image: true,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-pieces",
+        about: "groups so small that the log lies in more pieces than its inode holds",
+        features: "^resize_inode,^flex_bg",
+        small_groups: true,
+        group_blocks: 256,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-ext3",
+        about: "small groups, block maps: that of the log has map blocks",
+        fs_type: FsType::Ext3,
+        features: "dir_index",
+        small_groups: true,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-tables",
+        about: "small groups whose metadata lie so far from them that they move",
+        features: "^resize_inode",
+        small_groups: true,
+        flex: Some(32),
+        mib: 22,
+        ..PLAIN
+    },
     FAST,
     Variant {
         name: "fc-4k",
@@ -323,9 +367,6 @@ const GROWS: Variant = Variant { name: "grow", mib: 14, grows: true, ..PLAIN };
 /// Blocks that a volume has which is to grow.
 const SMALL_VOLUME: u64 = 4200;
 
-/// Blocks of a group where there are to be many.
-const SMALL_GROUP: u32 = 512;
-
 /// The least log that the format allows.
 const LOG_BLOCKS: u64 = 1024;
 
@@ -355,7 +396,8 @@ impl Variant {
         };
         options.extended.lazy_itable_init = Some(self.lazy_tables);
         let small = self.lazy_tables || self.small_groups || self.grows;
-        options.blocks_per_group = small.then_some(SMALL_GROUP);
+        options.blocks_per_group = small.then_some(self.group_blocks);
+        options.groups_per_flex = self.flex;
         options.size = self.grows.then_some(SMALL_VOLUME * u64::from(self.block_size));
         // Few blocks are reserved for descriptors: a transaction that changes all has to fit.
         let largest = u64::from(self.mib) << 20;

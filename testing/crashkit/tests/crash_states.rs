@@ -110,6 +110,7 @@ fn a_run_repeats() {
         let shape = |e: &extol_crashkit::tape::Event| match &e.change {
             Change::Write { offset, data } => (e.device, *offset, data.len()),
             Change::Zero { offset, len } => (10 + e.device, *offset, *len as usize),
+            Change::Size(bytes) => (40 + e.device, *bytes, 0),
             Change::Flush { open } => (20 + e.device, 0, open.len()),
             Change::Settled { writes } => (30 + e.device, writes.start as u64, writes.len()),
         };

@@ -49,6 +49,7 @@ fn apply(event: &Event, to: &MemDevice) {
     match &event.change {
         Change::Write { offset, data } => to.write_at(data, *offset).unwrap(),
         Change::Zero { offset, len } => to.zero_range(*offset, *len).unwrap(),
+        Change::Size(bytes) => to.set_size(*bytes).unwrap(),
         Change::Flush { .. } | Change::Settled { .. } => {}
     }
 }

@@ -13,7 +13,7 @@ fn hunt(
     variant: &str,
     plant: Option<Plant>,
     most: u64,
-    e2fsck_every: u64,
+    (e2fsck_every, linux_every): (u64, u64),
 ) -> (u64, Option<extol_crashkit::report::Failure>) {
     let load = workloads::by_name(load).expect("a load");
     let variant = Variant::by_name(variant).expect("a kind of volume");
@@ -22,25 +22,33 @@ fn hunt(
     campaign.max_states = most;
     campaign.max_failures = 1;
     campaign.e2fsck_every = e2fsck_every;
+    campaign.linux_every = linux_every;
     let row = campaign.run(&mut |_, _, _| {}).expect("a run");
     (row.verified, row.failures.into_iter().next())
 }
 
 /// Finds the bug with one of these loads, and its failure again by its replay.
 fn must_find(plant: Plant, loads: &[(&str, &str)]) {
-    search(plant, loads, 2500, 0);
+    search(plant, loads, 2500, (0, 0));
 }
 
 /// A bug that only e2fsck suffers from: it looks at one of so many states.
 fn e2fsck_must_find(plant: Plant, loads: &[(&str, &str)], every: u64) {
     if require(&[Need::Tool("e2fsck")]) {
-        search(plant, loads, 700, every);
+        search(plant, loads, 700, (every, 0));
     }
 }
 
-fn search(plant: Plant, loads: &[(&str, &str)], most: u64, e2fsck_every: u64) {
+/// A bug that only Linux suffers from: it looks at one of so many states.
+fn linux_must_find(plant: Plant, loads: &[(&str, &str)], every: u64) {
+    if require(&[Need::Root, Need::Loop, Need::Kernel("ext4"), Need::Tool("e2fsck")]) {
+        search(plant, loads, 700, (0, every));
+    }
+}
+
+fn search(plant: Plant, loads: &[(&str, &str)], most: u64, outside: (u64, u64)) {
     for (load, variant) in loads {
-        let (states, failure) = hunt(load, variant, Some(plant), most, e2fsck_every);
+        let (states, failure) = hunt(load, variant, Some(plant), most, outside);
         let failure =
             failure.unwrap_or_else(|| panic!("{load} on {variant} does not find {}", plant.name()));
         println!(
@@ -53,14 +61,14 @@ fn search(plant: Plant, loads: &[(&str, &str)], most: u64, e2fsck_every: u64) {
         let workload = workloads::by_name(load).expect("a load");
         let mut again =
             Campaign::quick(&*workload, Variant::by_name(variant).expect("a kind of volume"), 1);
-        again.plant = Some(plant);
+        (again.plant, again.linux_every) = (Some(plant), outside.1);
         let fate: Fate = failure.state.parse().expect("a state");
         let found = again.replay(failure.cut, fate, None, &mut |_| {});
         assert!(found.is_err(), "the replay finds nothing: {}", failure.replay);
     }
     // Without the bug the same states are fine.
     let (load, variant) = loads[0];
-    let (states, failure) = hunt(load, variant, None, most.min(600), e2fsck_every);
+    let (states, failure) = hunt(load, variant, None, most.min(600), outside);
     assert!(failure.is_none() && states > 100, "{failure:?}");
 }
 
@@ -116,6 +124,31 @@ fn groups_added_before_they_are_flushed() {
 #[test]
 fn larger_superblock_home_before_its_descriptors() {
     e2fsck_must_find(Plant::SuperblockHomeFirst, &[("grow", "grow"), ("grow", "grow-fc")], 2);
+}
+
+#[test]
+fn smaller_superblock_home_beside_what_it_does_not_count() {
+    linux_must_find(Plant::CutHomeLate, &[("shrink", "shrink")], 2);
+}
+
+#[test]
+fn image_cut_before_its_volume() {
+    must_find(Plant::DeviceCutEarly, &[("shrink", "shrink-image")]);
+}
+
+#[test]
+fn moved_log_named_before_it_is_durable() {
+    must_find(Plant::LogSwitchNotFlushed, &[("shrink", "shrink-pieces")]);
+}
+
+#[test]
+fn journal_longer_before_its_map_blocks() {
+    must_find(Plant::JournalMapLate, &[("shrink", "shrink-pieces")]);
+}
+
+#[test]
+fn map_blocks_of_the_journal_shorter_before_it() {
+    e2fsck_must_find(Plant::JournalMapEarly, &[("shrink", "shrink-pieces")], 2);
 }
 
 #[test]

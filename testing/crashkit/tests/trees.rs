@@ -42,6 +42,7 @@ fn volume(variant: &Variant) -> (MemDevice, u64) {
         match &event.change {
             Change::Write { offset, data } => base.write_at(data, *offset).unwrap(),
             Change::Zero { offset, len } => base.zero_range(*offset, *len).unwrap(),
+            Change::Size(bytes) => base.set_size(*bytes).unwrap(),
             Change::Flush { .. } | Change::Settled { .. } => {}
         }
     }

@@ -165,4 +165,9 @@ impl BlockDevice for Disk {
         self.look(&[], offset, len, true);
         self.mem.zero_range(offset, len)
     }
+
+    fn set_size(&self, bytes: u64) -> Result<()> {
+        self.look(&[], bytes, 1, false);
+        self.mem.set_size(bytes)
+    }
 }

@@ -23,4 +23,5 @@ pub mod layout;
 pub mod mutate;
 pub mod seal;
 pub mod targets;
+pub mod tree;
 pub mod watch;

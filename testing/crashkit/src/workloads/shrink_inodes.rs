@@ -28,15 +28,17 @@ impl Workload for ShrinkInodes {
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
         for round in 0..rounds {
-            grow(actor, round)?;
+            let made = grow(actor, round)?;
             match round % 3 {
+                1 if made => actor.fsync(&format!("d{round}"))?,
                 0 => actor.syncfs()?,
-                1 => actor.fsync(&format!("d{round}"))?,
                 _ => {}
             }
             let percent = actor.rng().random_range(20..80);
             actor.renumber(percent)?;
-            change(actor, round)?;
+            if made {
+                change(actor, round)?;
+            }
             if round >= 2 {
                 shrink(actor, round - 2)?;
             }
@@ -49,13 +51,19 @@ impl Workload for ShrinkInodes {
     }
 }
 
-/// A directory with files, and with another directory that has children.
-fn grow(actor: &mut Actor, round: usize) -> Done {
+/// A directory with files, and with another directory that has children. False: there is no room
+/// for it. (What else finds no room is not there.)
+fn grow(actor: &mut Actor, round: usize) -> Done<bool> {
     let dir = format!("d{round}");
-    actor.mkdir(&dir)?;
+    if !actor.mkdir(&dir)? {
+        return Ok(false);
+    }
     for nr in 0..6 {
         let file = format!("{dir}/a name that takes its room {nr}");
-        if actor.create(&file)? && nr % 2 == 0 {
+        if !actor.create(&file)? {
+            continue;
+        }
+        if nr % 2 == 0 {
             actor.append(&file, 1500)?;
         }
         if nr % 3 == 0 {
@@ -64,26 +72,39 @@ fn grow(actor: &mut Actor, round: usize) -> Done {
         actor.link(&file, &format!("link {round} {nr}"))?;
     }
     actor.symlink(&"x/".repeat(60), &format!("{dir}/to"))?;
-    actor.mkdir(&format!("{dir}/inner"))?;
-    for nr in 0..2 {
-        actor.mkdir(&format!("{dir}/inner/{nr}"))?;
-        actor.create(&format!("{dir}/inner/{nr}/file"))?;
+    if actor.mkdir(&format!("{dir}/inner"))? {
+        for nr in 0..2 {
+            if actor.mkdir(&format!("{dir}/inner/{nr}"))? {
+                actor.create(&format!("{dir}/inner/{nr}/file"))?;
+            }
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What has moved is used.
 fn change(actor: &mut Actor, round: usize) -> Done {
+    let is_there = |actor: &Actor, path: &str| actor.tree().get(path).is_some();
     let file = format!("d{round}/a name that takes its room 0");
-    actor.append(&file, 700)?;
-    if round.is_multiple_of(2) {
-        actor.fsync(&file)?;
+    if is_there(actor, &file) {
+        actor.append(&file, 700)?;
+        if round.is_multiple_of(2) {
+            actor.fsync(&file)?;
+        }
     }
-    actor.create(&format!("d{round}/inner/1/new"))?;
+    let inner = format!("d{round}/inner");
+    if is_there(actor, &format!("{inner}/1")) {
+        actor.create(&format!("{inner}/1/new"))?;
+    }
     if round > 0 {
-        let to = format!("d{}/inner/from {round}", round - 1);
-        actor.rename(&format!("d{round}/inner/0"), &to)?;
-        actor.unlink(&format!("link {round} 3"))?;
+        let (from, to) = (format!("{inner}/0"), format!("d{}/inner", round - 1));
+        if is_there(actor, &from) && is_there(actor, &to) {
+            actor.rename(&from, &format!("{to}/from {round}"))?;
+        }
+        let link = format!("link {round} 3");
+        if is_there(actor, &link) {
+            actor.unlink(&link)?;
+        }
     }
     Ok(())
 }

@@ -17,7 +17,7 @@
 //! | `container` | a file that packs a volume, as it is |
 //! | `oci` | layers, and the list of a saved image |
 //! | `meta_file` | a byte for the kind, then a metadata file or a file of contexts |
-//! | `log`, `check`, `volume`, `tune` | a base, and changes of its structures: see [`volume`](mod@volume) |
+//! | `log`, `check`, `volume`, `tune`, `resize` | a base, and changes of its structures: see [`volume`](mod@volume) |
 
 mod archives;
 mod decoders;
@@ -25,6 +25,7 @@ pub mod disks;
 mod fast;
 mod journal;
 mod requests;
+mod resize;
 mod text;
 pub mod volume;
 
@@ -75,6 +76,7 @@ pub const ALL: &[Target] = &[
     Target { name: "qcow2", run: disks::qcow2 },
     Target { name: "vmdk", run: disks::vmdk },
     Target { name: "vhdx", run: disks::vhdx },
+    Target { name: "resize", run: resize::resize },
 ];
 
 /// Runs the target of that name: what the fuzzer's binaries call.

@@ -34,7 +34,7 @@ pub const HEAD: usize = 8;
 const MAX_OPERATIONS: usize = 60;
 /// Most reads and writes of everything that is done with one input: the bases have 12 288 blocks at
 /// most, and no operation has a reason to look at a block of the volume more than a few times.
-const MAX_REQUESTS: u64 = 400_000;
+pub(super) const MAX_REQUESTS: u64 = 400_000;
 
 const OPTIONS: &[&str] = &[
     "errors=continue",
@@ -48,18 +48,18 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// An input taken apart and carried out.
-struct Recipe {
+pub(super) struct Recipe {
     base: &'static Base,
     options: &'static str,
     shape: u8,
     seed: u64,
-    operations: Vec<u8>,
-    dev: MemDevice,
-    damage: Damage,
+    pub(super) operations: Vec<u8>,
+    pub(super) dev: MemDevice,
+    pub(super) damage: Damage,
 }
 
 impl Recipe {
-    fn new(input: &[u8]) -> Option<Self> {
+    pub(super) fn new(input: &[u8]) -> Option<Self> {
         let (head, rest) = input.split_at_checked(HEAD)?;
         let which = usize::from(head[0]) % VARIANTS.len();
         let base = base::base(which);
@@ -121,7 +121,7 @@ impl Recipe {
     }
 }
 
-fn verify(dev: &MemDevice) -> Option<Report> {
+pub(super) fn verify(dev: &MemDevice) -> Option<Report> {
     let disk = Disk::new(dev.snapshot(), true);
     let options = CheckOptions {
         recovery: Recovery::InMemory,

@@ -11,6 +11,7 @@
 //! old size must not find: e2fsck would take the copies of both instead, without a replay.
 
 use extol_block::BlockNr;
+use extol_jbd2::planted;
 use extol_ondisk::GroupNr;
 
 use super::super::plan::{self, smaller::Smaller};
@@ -57,6 +58,10 @@ pub(super) fn cut(
         vol.alloc.keep_for_root(plan.sb.r_blocks_count);
         Ok(())
     })?;
+    if planted::has(planted::Bug::DeviceCutEarly) {
+        let bytes = plan.geo.blocks() << vol.geo.block_size.bits();
+        vol.dev.set_size(bytes).map_err(error::device)?;
+    }
     vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     vol.journal.set_home_first(None);
     Ok(())

@@ -48,7 +48,7 @@ mod room;
 mod shorten;
 mod switch;
 
-use extol_jbd2::Handle;
+use extol_jbd2::{Handle, planted};
 use extol_ondisk::{Compat, InodeFlags, InodeNr};
 use extol_vfs::FsError;
 
@@ -91,7 +91,9 @@ pub(crate) fn move_journal(
     let old = file.runs()?;
     let (log, nodes) = file.take(blocks, limit, transaction)?;
     // The map blocks go home before the inode that has more blocks (JM-3).
-    fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(file.node.ino)?.0.nr()));
+    if !planted::has(planted::Bug::JournalMapLate) {
+        fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(file.node.ino)?.0.nr()));
+    }
     let appended = file.append(log.iter().chain(&nodes));
     let home = settle(fs);
     fs.vol.journal.set_home_last(None);
