@@ -58,7 +58,7 @@ fn list(args: &TuneArgs, source: Source<'_>, place: Option<u64>) -> Result<()> {
         return inspect::show_header(source, place);
     }
     let name = args.source.shown();
-    let failed = |error| Failure::about(&name, error);
+    let failed = |error| Failure::about(name, error);
     let dir = args.source.canonicalize().map_err(failed)?;
     let mounts = MountTable::own().map_err(failed)?;
     let is_ext = |mount: &Mount| matches!(mount.kind.as_bytes(), b"ext2" | b"ext3" | b"ext4");

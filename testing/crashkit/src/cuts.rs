@@ -389,7 +389,7 @@ fn tear(media: &mut Media, event: &Event, rng: &mut SmallRng) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extol_block::MemDevice;
+    use extol_block::{BlockDevice as _, MemDevice};
     use std::collections::HashSet;
 
     fn write(device: usize, at: u64, byte: u8) -> Event {

@@ -70,7 +70,7 @@ fn grow_in_steps(actor: &mut Actor, round: usize) -> Done {
             let len = actor.rng().random_range(20_000..200_000);
             actor.append(&file, len)?;
         }
-        if (round + step) % 2 == 0 {
+        if (round + step).is_multiple_of(2) {
             actor.fsync(&file)?;
         }
     }

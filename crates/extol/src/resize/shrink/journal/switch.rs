@@ -1,7 +1,7 @@
 //! Exchanges the maps of the two logs: steps 2 and 3 of the move.
 
 use extol_block::BlockNr;
-use extol_jbd2::{JournalError, LogMap};
+use extol_jbd2::{JournalError, LogMap, planted};
 
 use super::map::{self as journal_map, Blocks, Map};
 use super::{JournalFile, Result, SECTOR, pieces};
