@@ -64,8 +64,18 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         1
     }
 
+    /// Bytes of a sector as a partition table on this device counts them.
+    fn table_sector(&self) -> u64 {
+        512
+    }
+
     /// True if the device refuses writes.
     fn is_read_only(&self) -> bool;
+
+    /// Why it would refuse to be opened for writing; `None`: nothing in it is against that.
+    fn write_refusal(&self) -> Option<String> {
+        None
+    }
 
     /// Makes a device opened read-only accept writes. On an error nothing has changed. Does nothing
     /// if it accepts them already.

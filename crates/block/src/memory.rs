@@ -183,6 +183,9 @@ impl BlockDevice for MemDevice {
 
     fn data_from(&self, at: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
+        if at >= size {
+            return Ok(None);
+        }
         let chunks = self.shards.iter().flat_map(|s| s.read().keys().copied().collect::<Vec<_>>());
         let first = chunks.filter(|nr| (nr + 1) * CHUNK as u64 > at).min();
         Ok(first.map(|nr| (nr * CHUNK as u64).max(at)..((nr + 1) * CHUNK as u64).min(size)))
@@ -291,6 +294,16 @@ mod tests {
         assert_eq!(d.data_from(chunk.start + 5).expect("data"), Some(chunk.start + 5..chunk.end));
         assert_eq!(d.data_from(chunk.end).expect("a hole"), None);
         assert_eq!(d.data_from(u64::MAX).expect("nothing"), None);
+    }
+
+    #[test]
+    fn no_data_is_behind_the_end_in_the_last_chunk() {
+        let end = CHUNK as u64 + 5;
+        let d = MemDevice::new(end);
+        d.write_at(&[1; 3], end - 3).expect("write");
+        assert_eq!(d.data_from(end - 1).expect("data"), Some(end - 1..end));
+        assert_eq!(d.data_from(end).expect("the end"), None);
+        assert_eq!(d.data_from(end + 1).expect("behind it"), None);
     }
 
     #[test]

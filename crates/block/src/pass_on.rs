@@ -20,7 +20,9 @@ macro_rules! pass_on {
         size() -> u64;
         size_now() -> u64;
         alignment() -> usize;
+        table_sector() -> u64;
         is_read_only() -> bool;
+        write_refusal() -> Option<String>;
         make_writable() -> $crate::Result<()>;
         is_locked() -> bool;
         keep_others_out() -> $crate::Result<()>;

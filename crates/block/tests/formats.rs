@@ -91,12 +91,15 @@ fn images_of_qemu_img_are_read() {
                 Ok(image) => {
                     assert!(!options.starts_with("refcount_bits"), "{options}");
                     assert!(contents(&image) == bytes, "{options} {packed}");
+                    assert_eq!(image.write_refusal(), None);
                 }
                 Err(why) if options.starts_with("refcount_bits") => assert!(why.contains("16 bit")),
                 Err(why) => assert!(*options == "cluster_size=512", "{options}: {why}"),
             }
             let image = Qcow2::new(Arc::new(OnlyRead(load(&dir.join("img")))), None).unwrap();
             assert!(contents(&image) == bytes, "{options} {packed}, read-only");
+            let is_refused = open(load(&dir.join("img"))).is_err();
+            assert_eq!(image.write_refusal().is_some(), is_refused, "{options} {packed}");
             let mut sector = [0; 700];
             image.read_at(&mut sector, 65_000).unwrap();
             assert_eq!(sector, bytes[65_000..65_700]);
@@ -173,6 +176,11 @@ fn damaged_images_are_not_written_to() {
         let why = open(below.snapshot()).expect_err(word);
         assert!(why.contains(word) && !why.contains('\n'), "{word}: {why}");
         assert!(below.to_bytes() == wrong, "{word}: it was written to");
+        // Where it can be read, a reader is told the same.
+        if let Ok(image) = Qcow2::new(Arc::new(OnlyRead(below)), None) {
+            let refusal = image.write_refusal().expect(word);
+            assert!(refusal.starts_with("a qcow2 image; ") && refusal.ends_with(&why), "{refusal}");
+        }
         std::fs::write(dir.join("img"), &wrong).unwrap();
         // (The marks alone are no damage to it; it refuses to write.)
         let code = qemu_img(&["check", "-q", "-f", "qcow2", "img"], dir);

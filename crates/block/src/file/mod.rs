@@ -221,6 +221,10 @@ impl BlockDevice for FileDevice {
         self.direct.as_ref().map_or(1, |d| d.sector)
     }
 
+    fn table_sector(&self) -> u64 {
+        u64::from(self.sector_size()).max(512)
+    }
+
     fn is_locked(&self) -> bool {
         self.claims.locked
     }

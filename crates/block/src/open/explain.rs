@@ -4,10 +4,10 @@ use extol_ondisk::Superblock;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use extol_proc::Shown as _;
 
+use super::Opened;
 use super::found::{Found, identify, superblock_copy};
 use super::name::OpenName;
 use super::signatures::{END_GPT, LOST_GPT};
-use super::{Layer, Opened};
 use crate::BlockDevice;
 
 const TOO_SMALL: &str = "too small to hold a superblock";
@@ -72,8 +72,9 @@ pub fn explain_device(
         _ if damage == TOO_SMALL => format!("not an ext4 volume: {TOO_SMALL}"),
         _ => match superblock_copy(device) {
             Some((block, size)) => format!(
-                "its superblock is damaged ({damage}): repair it from a copy with e2fsck -b \
-                 {block} -B {size} {place}"
+                "its superblock is damaged ({damage}): read it with -o sb={}, or repair it from a \
+                 copy with e2fsck -b {block} -B {size} {place}",
+                block * size / 1024
             ),
             None => format!(
                 "not an ext4 volume, or its superblock is damaged ({damage}) and there is no copy \
@@ -85,18 +86,7 @@ pub fn explain_device(
 
 /// How e2fsck is told of the volume: the file, and where in it the volume begins.
 fn place(opened: &Opened) -> String {
-    let start = match opened.layers.last() {
-        None
-        | Some(
-            Layer::AndroidSparse
-            | Layer::Expanded(_)
-            | Layer::Vmdk
-            | Layer::Vhdx
-            | Layer::Qcow2 { .. },
-        ) => 0,
-        Some(Layer::Window(offset, _)) => *offset,
-        Some(Layer::Partition(part)) => part.start,
-    };
+    let start = opened.start().unwrap_or(0);
     let mut word = opened.file.path().as_os_str().to_owned();
     if start != 0 {
         word.push(format!("?offset={start}"));

@@ -1,5 +1,5 @@
 //! What a device holds, by its content: ext2, ext3 and ext4, partitions, and what cannot be such a
-//! volume and is to be named. Pure reads, of at most 1 MiB, with no error but I/O: what cannot be
+//! volume and is to be named. Pure reads, of at most 5 MiB, with no error but I/O: what cannot be
 //! read is not recognised.
 //!
 //! The order decides where several signatures stand:
@@ -34,7 +34,7 @@ pub enum Found {
     Table(Table),
     /// Something else, and what to do with it.
     Known(Known),
-    /// Zeros, as far as was looked.
+    /// Zeros: at the start, at the end, and at even places of all data between.
     Zeros,
     /// Nothing that is known.
     Unknown,
@@ -162,7 +162,56 @@ pub(super) fn identify_with(device: &dyn BlockDevice, tables: bool) -> Found {
     if let Some(found) = boot.or_else(|| find(SIGNATURES)) {
         return found;
     }
-    if probe.is_zero() { Found::Zeros } else { Found::Unknown }
+    if probe.is_zero() && is_zero_within(device) { Found::Zeros } else { Found::Unknown }
+}
+
+/// What is lost if a device is overwritten, with its article: what it holds, or the volume of
+/// which only the first superblock is gone. `None`: nothing that is known.
+pub fn contents(device: &dyn BlockDevice) -> Option<String> {
+    let found = identify(device);
+    let may_have_copy = matches!(found, Found::Zeros | Found::Unknown);
+    found.contents().or_else(|| {
+        let (_, _, copy) = may_have_copy.then(|| find_copy(device)).flatten()?;
+        let volume = of_superblock(&copy).contents()?;
+        Some(format!("{volume}, whose first superblock is damaged"))
+    })
+}
+
+/// Bytes that are looked at in one place between the start and the end.
+const LOOK: u64 = 4096;
+/// Places in a run of data, and in all of them.
+const LOOKS_IN_RUN: u64 = 64;
+const LOOKS: u64 = 1024;
+
+/// True if zeros stand at even places of each run of data (the first and the last of them at its
+/// ends). With more runs than are looked at nothing is sure.
+fn is_zero_within(device: &dyn BlockDevice) -> bool {
+    let (mut at, mut looks) = (0, 0);
+    let mut buffer = [0; LOOK as usize];
+    loop {
+        let run = match device.data_from(at) {
+            Ok(Some(run)) if run.start < run.end => run,
+            Ok(_) => return true,
+            Err(_) => return false,
+        };
+        let last = (run.end - run.start).saturating_sub(1) / LOOK;
+        let count = (last + 1).min(LOOKS_IN_RUN);
+        looks += count;
+        if looks > LOOKS {
+            return false;
+        }
+        for nr in 0..count {
+            let step = last / (count - 1).max(1);
+            let block = if nr + 1 == count { last } else { nr * step };
+            let start = run.start + block * LOOK;
+            let len = usize::try_from((run.end - start).min(LOOK)).unwrap_or(0);
+            let Some(bytes) = buffer.get_mut(..len) else { return false };
+            if device.read_at(bytes, start).is_err() || bytes.iter().any(|byte| *byte != 0) {
+                return false;
+            }
+        }
+        at = run.end;
+    }
 }
 
 /// The ext2, ext3 or ext4 file system, or the journal, whose superblock stands in its place.
@@ -263,6 +312,10 @@ const COPY_BLOCK_SIZES: [u64; 4] = [4096, 1024, 2048, 65536];
 /// mke2fs puts it for some size: at the start of group 1, of as many blocks as a bitmap of one
 /// block has bits. It must be of this device: a copy in an image that lies on it is not taken.
 pub fn superblock_copy(device: &dyn BlockDevice) -> Option<(u64, u64)> {
+    find_copy(device).map(|(block, size, _)| (block, size))
+}
+
+fn find_copy(device: &dyn BlockDevice) -> Option<(u64, u64, Superblock)> {
     COPY_BLOCK_SIZES.into_iter().find_map(|size| {
         // (Block 0 of a volume with blocks of 1024 bytes belongs to no group.)
         let block = size * 8 + u64::from(size == 1024);
@@ -273,7 +326,7 @@ pub fn superblock_copy(device: &dyn BlockDevice) -> Option<(u64, u64)> {
         device.read_at(&mut bytes, block * size).ok()?;
         let copy = Superblock::decode(&bytes).ok()?;
         let is_its = u64::from(copy.block_bytes()) == size && copy.block_group_nr == 1;
-        is_its.then_some((block, size))
+        is_its.then_some((block, size, copy))
     })
 }
 
@@ -370,6 +423,30 @@ mod tests {
         assert_eq!((identify(&device).word(), member(&device)), ("ext4", None));
         let device = with(&[(1024, &volume), (0, b"LUKS\xBA\xBE\0\x01")]);
         assert_eq!(identify(&device).word(), "luks");
+    }
+
+    #[test]
+    fn zeros_are_told_from_data_further_on() {
+        let size = 64 << 20;
+        let device = MemDevice::new(size);
+        assert_eq!(identify(&device), Found::Zeros);
+        device.write_at(&[0; 8192], 20 << 20).unwrap();
+        assert_eq!(identify(&device), Found::Zeros, "written, but zeros");
+        device.write_at(&[7; 8192], 40 << 20).unwrap();
+        assert_eq!(identify(&device), Found::Unknown);
+        assert_eq!(contents(&device), None);
+    }
+
+    #[test]
+    fn a_volume_without_its_first_superblock_is_a_loss() {
+        let device = MemDevice::new(16 << 20);
+        device.write_at(&superblock(1, 0), 8193 * 1024).unwrap();
+        let lost = "an ext4 file system labelled 'data', whose first superblock is damaged";
+        assert_eq!(contents(&device).as_deref(), Some(lost));
+        device.write_at(b"text", 0).unwrap();
+        assert_eq!(contents(&device).as_deref(), Some(lost));
+        device.write_at(b"XFSB", 0).unwrap();
+        assert_eq!(contents(&device).as_deref(), Some("an XFS file system"));
     }
 
     #[test]

@@ -58,12 +58,13 @@ use crate::{BlockDevice, DeviceError, Direct, FileDevice, OpenOptions, SharedDev
 pub use android::AndroidSparse;
 use expanded::Expanded;
 pub use explain::{explain, explain_device};
-pub use found::{Ext, Found, Known, identify, member, superblock_copy};
+pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
 pub use name::{Backing, OpenName, Window};
-pub use partitions::{Partition, Table, TableKind};
+pub use partitions::{Partition, Table, TableKind, in_range};
 #[cfg(feature = "formats")]
 pub use qcow2::Qcow2;
 pub use slice::Slice;
+pub use tags::resolve;
 #[cfg(feature = "formats")]
 pub use {vhdx::Vhdx, vmdk::Vmdk};
 
@@ -74,6 +75,8 @@ pub struct Opened {
     pub device: SharedDevice,
     /// The file below it.
     pub file: Arc<FileDevice>,
+    /// What the volume is all or a part of: the file, or what is packed in it.
+    pub disk: SharedDevice,
     /// What is between them, from the file up.
     pub layers: Vec<Layer>,
 }
@@ -83,6 +86,16 @@ impl Opened {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.layers.iter().all(|layer| layer.container().is_some())
+    }
+
+    /// Where in the disk the volume begins, if it is a part of it.
+    #[must_use]
+    pub fn start(&self) -> Option<u64> {
+        match self.layers.last()? {
+            Layer::Window(start, _) => Some(*start),
+            Layer::Partition(part) => Some(part.start),
+            _ => None,
+        }
     }
 
     /// What the volume is packed in.
@@ -284,16 +297,16 @@ impl Claimed {
             return self.unpack(Layer::AndroidSparse, signatures::ANDROID_SPARSE);
         }
         let Self { name, mut file, direct, .. } = self;
-        let Some((layer, start, len)) = part(&name, &file, file.sector_size())? else {
+        let Some((layer, start, len)) = part(&name, &file)? else {
             let file = Arc::new(file);
-            return Ok(Opened { device: file.clone(), file, layers: Vec::new() });
+            return Ok(Opened { device: file.clone(), disk: file.clone(), file, layers: vec![] });
         };
         let names = |file: &FileDevice| names(&name, file, &layer);
         let end = start.saturating_add(len).min(file.size());
         file.claim_part(start..end, &names, direct).map_err(|error| name.failed(error))?;
         let file = Arc::new(file);
         let device: SharedDevice = Arc::new(Slice::new(file.clone(), start, len));
-        Ok(Opened { device, file, layers: vec![layer] })
+        Ok(Opened { device, disk: file.clone(), file, layers: vec![layer] })
     }
 
     /// Opens what is packed in the file, for reading.
@@ -354,14 +367,14 @@ fn with_part(
     layer: Layer,
 ) -> Result<Opened, OpenFailed> {
     let mut layers = vec![layer];
-    let device = match part(name, &*image, 1)? {
-        None => image,
+    let device = match part(name, &*image)? {
+        None => image.clone(),
         Some((layer, start, len)) => {
             layers.push(layer);
-            Arc::new(Slice::new(image, start, len))
+            Arc::new(Slice::new(image.clone(), start, len))
         }
     };
-    Ok(Opened { device, file, layers })
+    Ok(Opened { device, file, disk: image, layers })
 }
 
 /// A disk image by its format: what is written there is its disk, and not the file.
@@ -413,16 +426,15 @@ fn damaged(at: u64, what: &str) -> DeviceError {
 fn part(
     name: &OpenName,
     device: &dyn BlockDevice,
-    sector: u32,
 ) -> Result<Option<(Layer, u64, u64)>, OpenFailed> {
     Ok(match &name.part {
         None if name.window.is_all() => None,
         None => {
-            let (offset, len) = window(name, device, sector)?;
+            let (offset, len) = window(name, device)?;
             Some((Layer::Window(offset, len), offset, len))
         }
         Some(part) => {
-            let part = partition(name, part, device, sector)?;
+            let part = partition(name, part, device)?;
             let (start, len) = (part.start, part.len);
             Some((Layer::Partition(part), start, len))
         }
@@ -446,8 +458,9 @@ fn names(name: &OpenName, file: &FileDevice, layer: &Layer) -> Vec<OsString> {
 }
 
 /// The part of a file that a window shows. Without a limit it ends where a partition does that it
-/// begins in, and where the next one begins: a volume in it must not grow over the others.
-fn window(name: &OpenName, file: &dyn BlockDevice, sector: u32) -> Result<(u64, u64), OpenFailed> {
+/// begins in, and where the next one or the copy of a GPT begins: a volume in it must not grow over
+/// the others.
+fn window(name: &OpenName, file: &dyn BlockDevice) -> Result<(u64, u64), OpenFailed> {
     let Window { offset, limit } = name.window;
     let rest = file.size().saturating_sub(offset);
     if rest == 0 {
@@ -456,7 +469,7 @@ fn window(name: &OpenName, file: &dyn BlockDevice, sector: u32) -> Result<(u64, 
     }
     // (As losetup has it, a limit of 0 is none.)
     let limit = limit.filter(|limit| *limit != 0).or_else(|| {
-        let table = partitions::read_table(file, u64::from(sector).max(512))?;
+        let table = partitions::read_table(file)?;
         Some(table.end_behind(offset)? - offset)
     });
     Ok((offset, limit.map_or(rest, |limit| limit.min(rest))))
@@ -467,16 +480,21 @@ fn partition(
     name: &OpenName,
     part: &OsStr,
     file: &dyn BlockDevice,
-    sector: u32,
 ) -> Result<Partition, OpenFailed> {
     let fail = |why: String| OpenFailed::name(&name.typed, io::ErrorKind::NotFound, why);
-    let sector = u64::from(sector).max(512);
-    let Some(table) = partitions::read_table(file, sector) else {
+    let Some(table) = partitions::read_table(file) else {
         let what = match found::identify(file) {
             Found::Ext(ext) => format!("it holds an {} file system, and no partitions", ext.kind),
             Found::Known(lost) if lost == signatures::LOST_GPT => {
                 let part = "-o offset= names a part by its place";
                 return Err(fail(format!("it is {}: {}; {part}", lost.what, lost.advice)));
+            }
+            Found::Known(known) if known.advice.is_empty() => {
+                return Err(fail(format!("it is {}, and has no partitions", known.what)));
+            }
+            // (What is to be done with it comes first: there may be partitions in it.)
+            Found::Known(known) => {
+                return Err(fail(format!("it is {}: {}", known.what, known.advice)));
             }
             found => match found.contents() {
                 Some(what) => format!("it holds {what}, and no partitions"),

@@ -51,6 +51,10 @@ impl<T: ReadOnly> BlockDevice for T {
         true
     }
 
+    fn write_refusal(&self) -> Option<String> {
+        Some(T::REFUSAL.to_owned())
+    }
+
     fn make_writable(&self) -> Result<()> {
         let why = io::Error::new(io::ErrorKind::Unsupported, T::REFUSAL);
         Err(DeviceError::new(DeviceOp::Open, 0, 0, why))

@@ -55,8 +55,16 @@ impl BlockDevice for Slice {
         self.inner.alignment()
     }
 
+    fn table_sector(&self) -> u64 {
+        self.inner.table_sector()
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn write_refusal(&self) -> Option<String> {
+        self.inner.write_refusal()
     }
 
     fn make_writable(&self) -> Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! mount(8) resolves them itself before it calls a helper. For the commands, udev's links are asked
 //! first. Where there is no udev (containers, small systems), the superblocks of all block devices
-//! are read for a label or UUID of a volume, and sysfs for those of partitions.
+//! are read for a label or UUID of a volume. Those of a partition are in sysfs, or (older kernels)
+//! in the table of its disk.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,6 +14,7 @@ use extol_proc::Shown as _;
 
 use super::OpenFailed;
 use super::found::{Ext, Found, identify_with};
+use super::partitions::{self, Partition};
 use crate::{Direct, FileDevice, OpenOptions};
 
 /// A kind of tag.
@@ -35,7 +37,10 @@ const TAGS: [(&str, &str, Tag); 5] = [
 ];
 
 /// The device of a tag; another name as it is.
-pub(super) fn resolve(name: &Path) -> Result<PathBuf, OpenFailed> {
+///
+/// # Errors
+/// No device has the tag, or several have it.
+pub fn resolve(name: &Path) -> Result<PathBuf, OpenFailed> {
     let Some((tag, dir, value)) = parse(name.as_os_str()) else { return Ok(name.into()) };
     let link = Path::new("/dev/disk").join(dir).join(OsStr::from_bytes(&encode(value)));
     if !value.is_empty() && link.exists() {
@@ -91,17 +96,42 @@ fn has(node: &Path, tag: Tag, value: &[u8]) -> bool {
     match tag {
         Tag::Label => volume(node).is_some_and(|ext| ext.label == value),
         Tag::Uuid => volume(node).is_some_and(|ext| is_uuid(ext.uuid_text().into_bytes())),
-        Tag::PartLabel => sysfs_field(node, "PARTNAME").is_some_and(|name| name == value),
-        Tag::PartUuid => sysfs_field(node, "PARTUUID").is_some_and(is_uuid),
+        Tag::PartLabel => {
+            let name = sysfs_field(node, "PARTNAME")
+                .or_else(|| in_table(node).map(|part| part.name.into_bytes()));
+            name.is_some_and(|name| name == value)
+        }
+        Tag::PartUuid => {
+            let uuid = sysfs_field(node, "PARTUUID")
+                .or_else(|| in_table(node).map(|part| part.uuid.into_bytes()));
+            uuid.is_some_and(is_uuid)
+        }
         Tag::Id => false,
     }
 }
 
+/// A partition of the kernel's, as the table of its disk has it.
+fn in_table(node: &Path) -> Option<Partition> {
+    /// The unit of sysfs, whatever the sectors of the device are.
+    const UNIT: u64 = 512;
+    let dir = Path::new("/sys/class/block").join(node.file_name()?).canonicalize().ok()?;
+    let number = extol_proc::read_number::<u32>(dir.join("partition"))?;
+    let start = extol_proc::read_number::<u64>(dir.join("start"))?.checked_mul(UNIT)?;
+    let disk = shared(&Path::new("/dev").join(dir.parent()?.file_name()?))?;
+    let parts = partitions::read_table(&disk)?.parts;
+    // (The kernel may have read another table than is there now.)
+    parts.into_iter().find(|part| part.number == number && part.start == start)
+}
+
+/// A device for reading, even if it is in use.
+fn shared(node: &Path) -> Option<FileDevice> {
+    let how = OpenOptions::read_only().exclusive(false).direct(Direct::Off);
+    FileDevice::open(node, &how).ok()
+}
+
 /// The volume on a device.
 fn volume(node: &Path) -> Option<Ext> {
-    let how = OpenOptions::read_only().exclusive(false).direct(Direct::Off);
-    let device = FileDevice::open(node, &how).ok()?;
-    match identify_with(&device, false) {
+    match identify_with(&shared(node)?, false) {
         Found::Ext(ext) => Some(ext),
         _ => None,
     }

@@ -1,8 +1,10 @@
 //! The GUID partition table.
 
+use std::ops::Range;
+
 use extol_ondisk::superblock::uuid_text;
 
-use super::{MOST, Partition, Table, TableKind, le32, le64};
+use super::{MOST, Partition, Record, Table, TableKind, le32, le64};
 use crate::BlockDevice;
 use crate::open::found::Found;
 
@@ -13,6 +15,8 @@ const ENTRY_SIZES: std::ops::RangeInclusive<u32> = 128..=4096;
 /// A header whose checksum and numbers are right.
 struct Header {
     sector: u64,
+    /// Its own sector.
+    here: u64,
     entries_at: u64,
     entries: u32,
     entry_size: u32,
@@ -28,12 +32,37 @@ struct Header {
 pub(super) fn read(device: &dyn BlockDevice, sectors: &[u64], is_hybrid: bool) -> Option<Table> {
     let gpt = |parts| Table { kind: TableKind::Gpt, parts, is_hybrid, ..Table::default() };
     if let Some((header, parts)) = sectors.iter().find_map(|sector| table(device, *sector, 1)) {
-        let copy_is_damaged = table(device, header.sector, header.other).is_none();
-        return Some(Table { copy_is_damaged, ..gpt(parts) });
+        let copy = table(device, header.sector, header.other);
+        let copy_is_damaged = copy.is_none();
+        let copy =
+            copy.or_else(|| table(device, header.sector, last_sector(device, header.sector)?));
+        let mut records = header.records(Record::First).to_vec();
+        if let Some((copy, _)) = copy {
+            records.extend(copy.records(Record::Copy));
+        }
+        return Some(Table { copy_is_damaged, records, ..gpt(parts) });
     }
-    let last = |sector: &u64| table(device, *sector, (device.size() / sector).checked_sub(1)?);
-    let (_, parts) = sectors.iter().find_map(last)?;
-    Some(Table { is_copy: true, ..gpt(parts) })
+    let last = |sector: &u64| table(device, *sector, last_sector(device, *sector)?);
+    let (copy, parts) = sectors.iter().find_map(last)?;
+    let mut records = vec![(Record::First, 0..copy.sector)];
+    records.extend(copy.records(Record::Copy));
+    Some(Table { is_copy: true, records, ..gpt(parts) })
+}
+
+fn last_sector(device: &dyn BlockDevice, sector: u64) -> Option<u64> {
+    (device.size() / sector).checked_sub(1)
+}
+
+impl Header {
+    /// Where it is, with the protective MBR before the first one, and where its entries are.
+    fn records(&self, record: Record) -> [(Record, Range<u64>); 2] {
+        let lba = self.here;
+        let start = if lba == 1 { 0 } else { lba * self.sector };
+        let entries_at = self.entries_at * self.sector;
+        let len = u64::from(self.entries) * u64::from(self.entry_size);
+        let end = entries_at + len.next_multiple_of(self.sector);
+        [(record, start..(lba + 1) * self.sector), (record, entries_at..end)]
+    }
 }
 
 fn table(device: &dyn BlockDevice, sector: u64, lba: u64) -> Option<(Header, Vec<Partition>)> {
@@ -64,6 +93,7 @@ fn header(device: &dyn BlockDevice, sector: u64, lba: u64) -> Option<Header> {
     }
     let header = Header {
         sector,
+        here: lba,
         entries_at: le64(&bytes, 72),
         entries: le32(&bytes, 80),
         entry_size: le32(&bytes, 84),

@@ -1,6 +1,6 @@
 //! The master boot record, and the chain of extended boot records.
 
-use super::{Partition, Table, TableKind, le32};
+use super::{Partition, Record, Table, TableKind, le32};
 use crate::BlockDevice;
 use crate::open::found::Found;
 
@@ -63,6 +63,7 @@ impl Sector {
 pub(super) fn read(device: &dyn BlockDevice, mbr: &Sector, sector: u64) -> Option<Table> {
     let end = device.size() / sector;
     let mut parts = Vec::new();
+    let mut records = vec![(Record::First, 0..sector)];
     for (number, entry) in (1..).zip(mbr.entries).filter(|(_, entry)| entry.is_used()) {
         // (What begins behind the end is no table, or the disk was cut.)
         if entry.start == 0 || u64::from(entry.start) >= end {
@@ -70,30 +71,34 @@ pub(super) fn read(device: &dyn BlockDevice, mbr: &Sector, sector: u64) -> Optio
         }
         parts.push(part(number, entry, 0, sector, mbr.signature));
         if EXTENDED.contains(&entry.kind) && parts.iter().all(|part| part.number < 5) {
-            logical(device, entry, sector, mbr.signature, &mut parts);
+            let here = logical(device, entry, sector, mbr.signature, &mut parts);
+            let place = |here: u64| (Record::Logical, here * sector..(here + 1) * sector);
+            records.extend(here.into_iter().map(place));
         }
     }
     if parts.is_empty() && mbr.signature == 0 {
         return None;
     }
     parts.sort_by_key(|part| part.number);
-    Some(Table { kind: TableKind::Mbr, parts, ..Table::default() })
+    Some(Table { kind: TableKind::Mbr, parts, records, ..Table::default() })
 }
 
 /// The logical partitions in an extended one. Each record of the chain is farther than the last
-/// one, so the chain ends.
+/// one, so the chain ends. Gives the sectors of the records.
 fn logical(
     device: &dyn BlockDevice,
     extended: Entry,
     sector: u64,
     signature: u32,
     parts: &mut Vec<Partition>,
-) {
+) -> Vec<u64> {
+    let mut records = Vec::new();
     let first = u64::from(extended.start);
     let end = first + u64::from(extended.sectors);
     let mut here = first;
     for _ in 0..MOST_LOGICAL {
-        let Some(record) = Sector::read(device, here * sector) else { return };
+        let Some(record) = Sector::read(device, here * sector) else { break };
+        records.push(here);
         let is_data = |entry: &&Entry| entry.is_used() && !EXTENDED.contains(&entry.kind);
         for entry in record.entries.iter().take(2).filter(is_data) {
             let start = here + u64::from(entry.start);
@@ -104,13 +109,14 @@ fn logical(
             }
         }
         let is_next = |entry: &&Entry| entry.is_used() && EXTENDED.contains(&entry.kind);
-        let Some(next) = record.entries.iter().take(2).find(is_next) else { return };
+        let Some(next) = record.entries.iter().take(2).find(is_next) else { break };
         let next = first + u64::from(next.start);
         if next <= here || next >= end {
-            return;
+            break;
         }
         here = next;
     }
+    records
 }
 
 fn part(number: u32, entry: Entry, base: u64, sector: u64, signature: u32) -> Partition {

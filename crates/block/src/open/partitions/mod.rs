@@ -16,6 +16,7 @@ mod tests;
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 
 use extol_proc::Shown as _;
@@ -70,6 +71,29 @@ pub struct Table {
     pub copy_is_damaged: bool,
     /// The MBR beside the GPT has entries of its own.
     pub is_hybrid: bool,
+    /// Where the table itself is.
+    pub(super) records: Vec<(Record, Range<u64>)>,
+}
+
+/// A part of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Record {
+    /// An MBR, or a GPT at the start of the disk.
+    First,
+    /// The copy of a GPT.
+    Copy,
+    /// What says where a logical partition is.
+    Logical,
+}
+
+impl Record {
+    fn what(self) -> &'static str {
+        match self {
+            Self::First => "the partition table",
+            Self::Copy => "the copy of the partition table at the end of the disk",
+            Self::Logical => "the records of logical partitions",
+        }
+    }
 }
 
 /// A partition.
@@ -97,6 +121,16 @@ impl Partition {
     pub fn purpose(&self) -> &'static str {
         let known = PURPOSES.iter().find(|(id, _)| *id == self.type_id);
         known.map_or("", |(_, purpose)| purpose)
+    }
+
+    /// Where it ends, in bytes.
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+
+    /// True if a byte is in it.
+    fn has(&self, offset: u64) -> bool {
+        (self.start..self.end()).contains(&offset)
     }
 
     /// True if it is for the logical partitions of an MBR.
@@ -149,8 +183,7 @@ const PURPOSES: &[(&str, &str)] = &[
 /// The partition table of a device, with what is in the partitions. `is_boot`: its first sector is
 /// the boot sector of a file system, and no MBR.
 pub(super) fn table_of(device: &dyn BlockDevice, is_boot: bool) -> Option<Table> {
-    let mut table =
-        read_table(device, 512).filter(|table| !is_boot || table.kind != TableKind::Mbr)?;
+    let mut table = read_table(device).filter(|table| !is_boot || table.kind != TableKind::Mbr)?;
     for part in table.parts.iter_mut().take(MOST) {
         part.found = contents(device, part);
     }
@@ -162,8 +195,15 @@ pub(super) fn contents(device: &dyn BlockDevice, part: &Partition) -> Found {
     identify_with(&Part { inner: device, part: (part.start, part.len) }, false)
 }
 
-/// The partition table of a device whose sectors have this size; of a GPT they may have another.
-pub(super) fn read_table(device: &dyn BlockDevice, sector: u64) -> Option<Table> {
+/// What of a partition table and its partitions a range of a disk has, in words, beside the
+/// partition that the range is or begins.
+pub fn in_range(device: &dyn BlockDevice, range: &Range<u64>) -> Vec<String> {
+    read_table(device).map_or_else(Vec::new, |table| table.in_range(device, range))
+}
+
+/// The partition table of a device, in its sectors; a GPT may count in others.
+pub(super) fn read_table(device: &dyn BlockDevice) -> Option<Table> {
+    let sector = device.table_sector();
     let mbr = mbr::Sector::read(device, 0)?;
     let mut table = if mbr.is_protective() {
         let sizes = [sector, 512, 4096];
@@ -179,18 +219,46 @@ pub(super) fn read_table(device: &dyn BlockDevice, sector: u64) -> Option<Table>
 /// True if the MBR says that there is a GPT, and neither of the two can be read.
 pub(super) fn is_lost_gpt(device: &dyn BlockDevice) -> bool {
     mbr::Sector::read(device, 0).is_some_and(|mbr| mbr.is_protective())
-        && read_table(device, 512).is_none()
+        && read_table(device).is_none()
 }
 
 impl Table {
     /// Where what begins at `offset` has to end: with the partition that holds it, and before the
-    /// next one. `None`: no partition is there or behind it.
+    /// next one, or before the copy of a GPT. `None`: nothing is there or behind it.
     pub(super) fn end_behind(&self, offset: u64) -> Option<u64> {
-        let ends = self.parts.iter().map(|part| (part.start, part.start.saturating_add(part.len)));
+        let ends = self.parts.iter().map(|part| (part.start, part.end()));
         // (A logical partition lies in an extended one.)
         let inner = ends.filter(|(start, end)| (*start..*end).contains(&offset)).max();
         let next = self.parts.iter().map(|part| part.start).filter(|start| *start > offset);
-        inner.map(|(_, end)| end).into_iter().chain(next).min()
+        let records = self.records.iter().map(|(_, range)| range.start);
+        let is_in_own = self.parts.iter().any(|part| !part.is_extended() && part.has(offset));
+        let records = records.filter(|start| *start > offset && !is_in_own);
+        inner.map(|(_, end)| end).into_iter().chain(next).chain(records).min()
+    }
+
+    /// What of the table and its partitions a range of the disk has, in words, beside the partition
+    /// that the range is or begins.
+    fn in_range(&self, device: &dyn BlockDevice, range: &Range<u64>) -> Vec<String> {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        let is_own = |part: &Partition| part.start == range.start && range.end <= part.end();
+        let parts = self.parts.iter().filter(|part| {
+            overlaps(&(part.start..part.end())) && !is_own(part) && !part.is_extended()
+        });
+        let mut found: Vec<String> = parts
+            .map(|part| {
+                let is_whole = range.start <= part.start && part.end() <= range.end;
+                let part = Partition { found: contents(device, part), ..part.clone() };
+                let of = if is_whole { "" } else { "a piece of " };
+                format!("{of}partition {}", one_in_line(&part))
+            })
+            .collect();
+        for (record, _) in self.records.iter().filter(|(_, place)| overlaps(place)) {
+            let what = record.what().to_owned();
+            if !found.contains(&what) {
+                found.push(what);
+            }
+        }
+        found
     }
 
     /// The partition of this number, or of this name: its name in the table, else the label of its
@@ -291,6 +359,10 @@ impl BlockDevice for Part<'_> {
     fn size(&self) -> u64 {
         let (start, len) = self.part;
         len.min(self.inner.size().saturating_sub(start))
+    }
+
+    fn table_sector(&self) -> u64 {
+        self.inner.table_sector()
     }
 
     fn is_read_only(&self) -> bool {

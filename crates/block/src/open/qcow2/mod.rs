@@ -357,6 +357,10 @@ impl BlockDevice for Qcow2 {
         !self.writes.load(Ordering::Acquire)
     }
 
+    fn write_refusal(&self) -> Option<String> {
+        self.refusal().map(|why| format!("a qcow2 image; {why}"))
+    }
+
     fn make_writable(&self) -> Result<()> {
         self.become_writable()
     }

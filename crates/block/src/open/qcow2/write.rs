@@ -58,6 +58,23 @@ impl Qcow2 {
         Ok(())
     }
 
+    /// Why it cannot be written to; `None`: it can.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let check = || {
+            self.header.check_writer()?;
+            Refcounts::load(self)?.check(self, &mut self.state.write())
+        };
+        if !self.is_read_only() {
+            return None;
+        }
+        // Tables of an image that is in use may change while they are looked at.
+        let again = |_| {
+            self.reread().map_err(|error| error.source.to_string())?;
+            check()
+        };
+        check().or_else(again).err()
+    }
+
     pub(super) fn become_writable(&self) -> Result<()> {
         if !self.is_read_only() {
             return Ok(());
