@@ -32,9 +32,10 @@ mod tests;
 mod write;
 mod xattrs;
 
-use crate::edits::Edits;
+use crate::edits::{Edits, Owner};
 use crate::error::{BuildError, Result, shown};
 use crate::mkfs::config::Config;
+use crate::mkfs::features::Features;
 use crate::mkfs::inodes::lost_and_found_blocks;
 use crate::mkfs::plan::{Contents, Plan};
 use crate::mkfs::{self, MkfsOptions, MkfsProgress, Stage, Summary};
@@ -148,7 +149,7 @@ pub struct Built {
     pub files: u64,
     /// Bytes in all regular files, holes included.
     pub bytes: u64,
-    /// Bytes of data that were written.
+    /// Bytes of data that were written; in a dry run those that would be.
     pub data: u64,
     /// What was taken in another way than the source says, one line each.
     pub notes: Vec<String>,
@@ -166,7 +167,6 @@ pub fn list(source: &mut dyn Source, options: &BuildOptions) -> Result<Tree> {
     source.scan(&mut tree)?;
     let root = tree.meta_mut(NodeId::ROOT);
     let extended = &options.mkfs.extended;
-    (root.uid, root.gid) = extended.root_owner.unwrap_or((root.uid, root.gid));
     root.mode = extended.root_perms.unwrap_or(root.mode);
     for id in tree.live() {
         let meta = tree.meta_mut(id);
@@ -177,7 +177,8 @@ pub fn list(source: &mut dyn Source, options: &BuildOptions) -> Result<Tree> {
             meta.xattrs = XattrSetId::NONE;
         }
     }
-    options.edits.apply(&mut tree)?;
+    let (uid, gid) = extended.root_owner.unzip();
+    options.edits.apply(&mut tree, Owner { uid, gid })?;
     Ok(tree.finish())
 }
 
@@ -340,12 +341,14 @@ fn threads(asked: usize) -> usize {
 
 /// Options of mkfs with everything in them that does not come from the clock or at random.
 fn wanted(options: &BuildOptions, tree: &Tree, size: Option<u64>) -> MkfsOptions {
-    const SMALL_LOG: u32 = 4096;
+    // Room for the transaction of a growth with as many reserved descriptor blocks as there can be.
+    const SMALL_LOG: u32 = 4352;
     let mut mkfs = options.mkfs.clone();
     let newest = tree.nodes().map(|(_, node)| node.meta.mtime.sec).max().unwrap_or_default();
     let now = options.source_date_epoch.or(mkfs.now);
     mkfs.now = Some(now.unwrap_or(u64::try_from(newest).unwrap_or_default()));
     mkfs.signed_hash = Some(true);
+    mkfs.journal.required |= Features::name_journal(&mkfs.features);
     if tree.nodes().any(|(_, node)| matches!(node.kind, Kind::File { size, .. } if size >> 31 != 0))
     {
         mkfs.features.push("large_file".into());

@@ -180,7 +180,7 @@ struct Turn {
     working: usize,
     /// Bytes of files that were read.
     read: u64,
-    /// Bytes that were written.
+    /// Bytes that were written, or would be.
     written: u64,
 }
 
@@ -437,8 +437,9 @@ impl<S: Sink> Shared<'_, S> {
 
     /// Writes ranges of a buffer. What lies side by side on the volume goes in one request.
     fn write(&self, buffer: &[u8], writes: &[(Range<usize>, u64)]) -> Result<u64> {
-        let Some(device) = self.device else { return Ok(0) };
         let len = |(range, _): &(Range<usize>, u64)| (range.end - range.start) as u64;
+        let bytes = writes.iter().map(len).sum();
+        let Some(device) = self.device else { return Ok(bytes) };
         let groups: Vec<(u64, Vec<IoSlice<'_>>)> = writes
             .chunk_by(|a, b| a.1 + len(a) == b.1)
             .map(|group| {
@@ -449,7 +450,7 @@ impl<S: Sink> Shared<'_, S> {
         let requests: Vec<ScatteredWrite<'_>> =
             groups.iter().map(|(offset, bufs)| ScatteredWrite { bufs, offset: *offset }).collect();
         device.write_scattered(&requests)?;
-        Ok(writes.iter().map(len).sum())
+        Ok(bytes)
     }
 }
 

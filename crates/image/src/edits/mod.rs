@@ -55,11 +55,12 @@ pub struct Edits {
 }
 
 impl Edits {
-    /// Makes them, when the source has been listed.
+    /// Makes them, when the source has been listed. `root`: the owner of the root directory,
+    /// unless they say another one.
     ///
     /// # Errors
     /// An owner that no range has, limits.
-    pub fn apply(&self, tree: &mut TreeBuilder) -> Result<()> {
+    pub fn apply(&self, tree: &mut TreeBuilder, root: Owner) -> Result<()> {
         if !self.exclude.is_empty() {
             let exclude = &self.exclude;
             tree.prune(
@@ -69,8 +70,10 @@ impl Edits {
             );
         }
         let mut mapped = HashMap::new();
+        let root = self.root_owner.or(root);
         for id in tree.live() {
-            self.node(tree, id, &mut mapped)?;
+            let given = if id == NodeId::ROOT { root } else { Owner::default() };
+            self.node(tree, id, given, &mut mapped)?;
         }
         let root = tree.meta_mut(NodeId::ROOT);
         root.uid = self.root_owner.uid.unwrap_or(root.uid);
@@ -85,15 +88,18 @@ impl Edits {
         Ok(())
     }
 
+    /// Edits one file. `given`: an owner that is not the source's.
     fn node(
         &self,
         tree: &mut TreeBuilder,
         id: NodeId,
+        given: Owner,
         mapped: &mut HashMap<XattrSetId, XattrSetId>,
     ) -> Result<()> {
         let node = tree.node(id);
         let (mut meta, kind) = (node.meta, node.kind);
-        self.map_owner(tree, id, &mut meta, mapped)?;
+        (meta.uid, meta.gid) = self.map_owner(tree, id, meta, given)?;
+        meta.xattrs = self.map_xattrs(tree, id, meta.xattrs, mapped)?;
         meta.uid = self.owner.uid.unwrap_or(meta.uid);
         meta.gid = self.owner.gid.unwrap_or(meta.gid);
         if let Some(change) = &self.chmod
@@ -114,42 +120,66 @@ impl Edits {
         Ok(())
     }
 
-    /// Maps the numbers of owners, those in attributes among them.
+    /// The numbers of owner and group in the image: as given, else mapped. One that the source does
+    /// not say need not be in a range.
     fn map_owner(
+        &self,
+        tree: &TreeBuilder,
+        id: NodeId,
+        meta: Meta,
+        given: Owner,
+    ) -> Result<(u32, u32)> {
+        let (groups, option) = self.groups();
+        let map = |ranges: &IdMap, option: &str, number: u32| match ranges.map(number) {
+            Some(number) => Ok(number),
+            None if meta.implied => Ok(number),
+            None => Err(no_range(tree, id, option, number)),
+        };
+        Ok((
+            given.uid.map_or_else(|| map(&self.map_users, "--map-users", meta.uid), Ok)?,
+            given.gid.map_or_else(|| map(groups, option, meta.gid), Ok)?,
+        ))
+    }
+
+    /// A set of attributes with the numbers of owners in it mapped.
+    fn map_xattrs(
         &self,
         tree: &mut TreeBuilder,
         id: NodeId,
-        meta: &mut Meta,
+        before: XattrSetId,
         mapped: &mut HashMap<XattrSetId, XattrSetId>,
-    ) -> Result<()> {
-        let users = &self.map_users;
-        let (groups, option) = match self.map_groups.is_empty() {
-            true => (users, "--map-users"),
-            false => (&self.map_groups, "--map-groups"),
-        };
-        let missing = |option: &str, number: u32| {
-            let why = format!(
-                "belongs to {number}, which is in no range of {option}: add one, such as \
-                 {number}:{number}:1"
-            );
-            BuildError::entry(&tree.path_of(id), why)
-        };
-        meta.uid = users.map(meta.uid).ok_or_else(|| missing("--map-users", meta.uid))?;
-        meta.gid = groups.map(meta.gid).ok_or_else(|| missing(option, meta.gid))?;
-        if let Some(known) = mapped.get(&meta.xattrs) {
-            meta.xattrs = *known;
-            return Ok(());
+    ) -> Result<XattrSetId> {
+        if let Some(known) = mapped.get(&before) {
+            return Ok(*known);
         }
+        let (groups, option) = self.groups();
         let map = |name: &[u8], value: &[u8]| {
-            owner::map_xattr(name, value, users, groups).map_err(|number| missing(option, number))
+            owner::map_xattr(name, value, &self.map_users, groups)
+                .map_err(|number| no_range(tree, id, option, number))
         };
-        let before = meta.xattrs;
-        if let Some(set) = edited(tree.xattr_set(before), map)? {
-            meta.xattrs = tree.xattrs(set)?;
-        }
-        mapped.insert(before, meta.xattrs);
-        Ok(())
+        let after = match edited(tree.xattr_set(before), map)? {
+            Some(set) => tree.xattrs(set)?,
+            None => before,
+        };
+        mapped.insert(before, after);
+        Ok(after)
     }
+
+    /// The ranges of groups, and the option that has them.
+    fn groups(&self) -> (&IdMap, &'static str) {
+        match self.map_groups.is_empty() {
+            true => (&self.map_users, "--map-users"),
+            false => (&self.map_groups, "--map-groups"),
+        }
+    }
+}
+
+fn no_range(tree: &TreeBuilder, id: NodeId, option: &str, number: u32) -> BuildError {
+    let why = format!(
+        "belongs to {number}, which is in no range of {option}: add one, such as \
+         {number}:{number}:1"
+    );
+    BuildError::entry(&tree.path_of(id), why)
 }
 
 /// The attributes of a file whose mode was changed: an access list says the same.

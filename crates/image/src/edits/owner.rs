@@ -14,6 +14,12 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// What is missing here, from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { uid: self.uid.or(other.uid), gid: self.gid.or(other.gid) }
+    }
+
     /// Reads `UID`, `UID:GID` or `:GID`. Names would mean other numbers on other hosts.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! `*` and `?` match no slash, `**` does, `[a-z]` and `[!a-z]` match one character, `\` takes the
 //! next one as it is. A pattern without a slash is for names in every directory; one with a slash
-//! is for paths from the root of the image. A slash at the end means directories only.
+//! is for paths from the root of the image, as is one that begins with `./`. A slash at the end
+//! means directories only.
 //!
 //! A pattern is a small automaton whose state is the set of places in it where a match may be. The
 //! state behind a directory is kept while its entries are looked at, so a path is never read twice,
@@ -97,8 +98,13 @@ impl Pattern {
             Err(BuildError::Refused(format!("--exclude '{shown}': {why}")))
         };
         let trimmed = text.strip_suffix(b"/").unwrap_or(text);
-        let path = trimmed.strip_prefix(b"/").unwrap_or(trimmed);
-        if path.is_empty() {
+        let mut path = trimmed.strip_prefix(b"/").unwrap_or(trimmed);
+        // As archives have it: from the root.
+        while let Some(rest) = path.strip_prefix(b"./") {
+            let name = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
+            path = rest.get(name..).unwrap_or_default();
+        }
+        if matches!(path, b"" | b".") {
             return refuse("matches no name");
         }
         let symbols: Vec<_> = symbols(path).collect();
@@ -278,6 +284,9 @@ mod tests {
             ("d/**", vec!["d/a", "d/a/b"], vec!["d", "e/d/a"]),
             ("a/**/b", vec!["a/b", "a/x/b", "a/x/y/b"], vec!["a/xb", "ab", "x/a/b"]),
             ("**/b", vec!["b", "a/b", "a/c/b"], vec!["ab", "a/cb"]),
+            ("./d/a", vec!["d/a"], vec!["x/d/a", "a"]),
+            ("././/tmp/", vec!["tmp/"], vec!["tmp", "x/tmp/"]),
+            ("./*.o", vec!["a.o"], vec!["d/a.o"]),
             ("tmp/", vec!["tmp/", "x/tmp/"], vec!["tmp"]),
             ("/tmp/", vec!["tmp/"], vec!["tmp", "x/tmp/"]),
             ("?", vec!["a", "\u{e9}", "\u{1F600}"], vec!["ab", ""]),
@@ -315,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern() {
-        for text in ["", "/", "//", "[a", "a\\", "[!", "[a-"] {
+        for text in ["", "/", "//", ".", "./", ".//", "/./", "[a", "a\\", "[!", "[a-"] {
             let error = Pattern::parse(text.as_bytes()).expect_err(text).to_string();
             assert!(error.starts_with("--exclude '"), "{error}");
         }

@@ -27,7 +27,7 @@ fn tree() -> TreeBuilder {
 }
 
 fn edit(mut tree: TreeBuilder, edits: &Edits) -> Tree {
-    edits.apply(&mut tree).expect("edits");
+    edits.apply(&mut tree, Owner::default()).expect("edits");
     tree.finish()
 }
 
@@ -104,6 +104,35 @@ fn numbers_are_mapped_once() {
 fn a_number_without_a_range_is_an_error() {
     let mut edits = Edits::default();
     edits.map_users.add("--map-users", "0:0:3").expect("a range");
-    let error = edits.apply(&mut tree()).expect_err("3 is in no range").to_string();
+    let error =
+        edits.apply(&mut tree(), Owner::default()).expect_err("3 is in no range").to_string();
     assert!(error.starts_with("d/g.o: belongs to 3, which is in no range of --map-users"));
+}
+
+/// The source does not say what the root directory and a parent belong to: no range must have it.
+#[test]
+fn owners_that_are_given_or_implied_need_no_range() {
+    let mut edits = Edits::default();
+    edits.map_users.add("--map-users", "100:0:10").expect("a range");
+    let source = || {
+        let mut tree = TreeBuilder::new(Limits::default());
+        tree.add(b"p/f", meta(101, 0o600), FILE).expect("p/f");
+        tree
+    };
+    let tree = edit(source(), &edits);
+    let owner = |tree: &Tree, path: &str| (meta_of(tree, path).uid, meta_of(tree, path).gid);
+    assert_eq!(
+        [owner(&tree, ""), owner(&tree, "p"), owner(&tree, "p/f")],
+        [(0, 0), (0, 0), (1, 1)]
+    );
+
+    let mut told = source();
+    told.add(b".", meta(5, 0o755), Kind::Dir).expect("the root directory");
+    let error = edits.apply(&mut told, Owner::default()).expect_err("5 is in no range");
+    assert!(error.to_string().contains("belongs to 5, which is in no range"), "{error}");
+    let mut told = source();
+    told.add(b".", meta(5, 0o755), Kind::Dir).expect("the root directory");
+    edits.root_owner = Owner { uid: Some(7), gid: None };
+    edits.apply(&mut told, Owner { uid: Some(8), gid: Some(9) }).expect("both are given");
+    assert_eq!(owner(&told.finish(), ""), (7, 9));
 }

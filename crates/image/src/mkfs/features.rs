@@ -45,6 +45,14 @@ impl Features {
         Ok(())
     }
 
+    /// True if the lists name the journal, or what is nothing without one.
+    pub(crate) fn name_journal(lists: &[String]) -> bool {
+        let (mut features, mut asked) = (Self::default(), Self::default());
+        let read = lists.iter().try_for_each(|list| features.edit(list, &mut asked));
+        let named = Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
+        read.is_ok() && asked.compat.intersects(named)
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

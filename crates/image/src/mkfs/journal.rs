@@ -33,7 +33,7 @@ use super::{MkfsError, Result, refuse};
 use extol_block::{BlockDevice, BlockSize};
 use extol_jbd2::Tid;
 use extol_jbd2::format::{
-    FAST_COMMIT_RATIO, Features, JournalSuperblock, MAX_LOG_BLOCKS, usual_log_blocks,
+    FAST_COMMIT_RATIO, Features, JournalSuperblock, LEAST_BLOCKS, MAX_LOG_BLOCKS, usual_log_blocks,
 };
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
@@ -98,8 +98,11 @@ pub(crate) fn size(
 ) -> Result<Option<JournalSize>> {
     let bs = u64::from(geo.block_size.bytes());
     let Some(usual) = usual_log_blocks(geo.blocks()) else {
-        if options.journal.size_mib.is_some() {
-            return refuse("the volume is too small for a journal");
+        if options.journal.size_mib.is_some() || options.journal.required {
+            return refuse(format!(
+                "the volume is too small for a journal: it must have at least {LEAST_BLOCKS} \
+                 blocks of {bs} bytes"
+            ));
         }
         return Ok(None);
     };

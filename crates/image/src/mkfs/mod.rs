@@ -15,7 +15,7 @@
 //! Refused: bigalloc, quota, casefold, encrypt, verity.
 
 pub(crate) mod config;
-mod features;
+pub(crate) mod features;
 mod filemap;
 pub(crate) mod inodes;
 mod journal;

@@ -92,6 +92,8 @@ pub struct JournalOptions {
     pub size_mib: Option<u32>,
     /// Size of the fast-commit area in KiB (`fast_commit_size=`).
     pub fast_commit_kib: Option<u32>,
+    /// A volume that is too small for a journal is refused.
+    pub required: bool,
     /// The log gets at most so many blocks if `size=` is not given.
     pub most_blocks: Option<u32>,
     /// Where the log begins (`location=`): a block, or a distance from the start of the volume.

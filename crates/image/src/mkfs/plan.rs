@@ -182,11 +182,7 @@ impl Plan {
             journal_size = journal::size(options, &geo, free)?;
             if journal_size.is_none() {
                 let why = "the volume is too small for a journal: it has none".into();
-                // Of a size that is as the files need it is no surprise.
-                match options.journal.most_blocks {
-                    Some(_) => notes.notes.push(why),
-                    None => notes.warnings.push(why),
-                }
+                notes.warnings.push(why);
                 sb.feature_compat
                     .remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
             }

@@ -409,6 +409,7 @@ impl Listing<'_, '_> {
             mtime: time(stat.st_mtime, stat.st_mtime_nsec as u32),
             times: self.into.times(times)?,
             xattrs: if set.is_empty() { XattrSetId::NONE } else { self.into.xattrs(set)? },
+            implied: false,
         })
     }
 }

@@ -54,6 +54,11 @@ impl Maker {
         self.entry("pax", kind, text.as_bytes())
     }
 
+    /// Without the blocks of zeros at the end.
+    pub fn unended(self) -> Vec<u8> {
+        self.0
+    }
+
     pub fn end(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0

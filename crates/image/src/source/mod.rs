@@ -36,7 +36,7 @@ use std::os::unix::fs::FileExt as _;
 pub use dir::{DirOptions, DirSource};
 pub use expand::{Compression, decoder};
 pub use oci::{OciOptions, OciSource, Platform};
-pub use open::{SourceOptions, open, open_stream};
+pub use open::{SourceOptions, may_be_archive, open, open_stream};
 pub use tar::TarSource;
 
 use crate::error::Result;

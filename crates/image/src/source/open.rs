@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::{DirOptions, DirSource, OciOptions, OciSource, Source, TarSource};
+use super::expand::Compression;
+use super::{DirOptions, DirSource, OciOptions, OciSource, Source, TarSource, tar};
 use crate::error::Result;
 
 /// How a source is read, whatever it is.
@@ -21,6 +22,13 @@ impl SourceOptions {
     fn spool(&self) -> &Path {
         if self.spool.as_os_str().is_empty() { Path::new(".") } else { &self.spool }
     }
+}
+
+/// True if a file that begins with these bytes may be an archive, plain or compressed: what is none
+/// can be named before it is read.
+#[must_use]
+pub fn may_be_archive(first: &[u8]) -> bool {
+    Compression::of(first) != Compression::None || tar::may_begin_with(first)
 }
 
 /// Opens a source: what it is, is told from what it holds.

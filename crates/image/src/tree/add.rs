@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use extol_ondisk::Time;
+use extol_vfs::Rdev;
+
 use super::entries::{Entries, NONE};
 use super::resolve::{Missing, Place, check_name};
 use super::types::{
@@ -31,6 +34,9 @@ pub struct TreeBuilder {
     pub(super) hidden: HashSet<NodeId>,
 }
 
+/// The highest numbers of a device: 12 and 20 bits.
+const MAX_MAJOR: u32 = 0xFFF;
+const MAX_MINOR: u32 = 0xF_FFFF;
 /// What a tree takes for a set of attributes beside its bytes.
 const SET_COST: u64 = 64;
 
@@ -38,7 +44,7 @@ impl TreeBuilder {
     /// A tree with an empty root directory: mode 755, owned by root.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        let meta = Meta { mode: 0o755, ..Meta::default() };
+        let meta = Meta::implied_dir(Time::default());
         Self {
             limits,
             nodes: vec![Node { meta, kind: Kind::Dir, nlink: 0, first: NONE }],
@@ -68,7 +74,7 @@ impl TreeBuilder {
     /// Names that ext4 cannot have, parents that are no directories, limits.
     pub fn add(&mut self, path: &[u8], meta: Meta, kind: Kind) -> Result<NodeId> {
         self.check_kind(path, kind)?;
-        let implied = Meta { mode: 0o755, mtime: meta.mtime, ..Meta::default() };
+        let implied = Meta::implied_dir(meta.mtime);
         match self.resolve(path, Missing::Make(&implied))? {
             Place::Dir(dir) if kind.is_dir() => {
                 self.nodes[dir.at()].meta = meta;
@@ -117,7 +123,7 @@ impl TreeBuilder {
         if kind.is_dir() {
             return Err(why("is a directory, which has one name only"));
         }
-        let implied = Meta { mode: 0o755, mtime: meta.mtime, ..Meta::default() };
+        let implied = Meta::implied_dir(meta.mtime);
         match self.resolve(path, Missing::Make(&implied))? {
             Place::Dir(_) => Err(why("the name stands for a directory")),
             Place::Name(dir, name) => {
@@ -339,6 +345,15 @@ impl TreeBuilder {
             Kind::File { size, .. } if size > limit => {
                 let why =
                     format!("is {size} bytes long, more than {limit} (--limits file-size=NUMBER)");
+                Err(BuildError::entry(path, why))
+            }
+            Kind::Char(Rdev { major, minor }) | Kind::Block(Rdev { major, minor })
+                if major > MAX_MAJOR || minor > MAX_MINOR =>
+            {
+                let why = format!(
+                    "is a device with the number {major},{minor}, which Linux cannot have (at \
+                     most {MAX_MAJOR},{MAX_MINOR})"
+                );
                 Err(BuildError::entry(path, why))
             }
             _ => Ok(()),

@@ -63,7 +63,8 @@ impl TreeBuilder {
                 Place::Name(walk.here(), name.to_vec())
             }
         };
-        if walk.clamped {
+        // (Every name of the root is one of its own.)
+        if walk.clamped && split(path).next().is_some() {
             self.note(path, "its name is taken as one below the root of the image");
         }
         Ok(place)

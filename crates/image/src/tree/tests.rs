@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use extol_vfs::Rdev;
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -421,4 +422,16 @@ fn remarks_are_bounded() {
     }
     let tree = b.finish();
     assert_eq!((tree.notes().0.len(), tree.notes().1), (100, 50));
+}
+
+/// A number that is cut would be another device.
+#[test]
+fn device_numbers_are_those_that_linux_can_have() {
+    let mut b = builder();
+    let number = |major, minor| Rdev { major, minor };
+    b.add(b"highest", meta(0), Kind::Char(number(0xFFF, 0xF_FFFF))).expect("the highest");
+    for kind in [Kind::Char(number(0x1000, 0)), Kind::Block(number(8, 0x10_0000))] {
+        let error = b.add(b"cut", meta(0), kind).expect_err("too high").to_string();
+        assert!(error.starts_with("cut: is a device with the number"), "{error}");
+    }
 }

@@ -71,6 +71,15 @@ pub struct Meta {
     pub times: TimesId,
     /// Extended attributes: [`Tree::xattrs`](super::Tree::xattrs).
     pub xattrs: XattrSetId,
+    /// The source does not say this: a directory that an archive names only as a parent.
+    pub implied: bool,
+}
+
+impl Meta {
+    /// A directory of root that the source does not describe.
+    pub(super) fn implied_dir(mtime: Time) -> Self {
+        Self { mode: 0o755, mtime, implied: true, ..Self::default() }
+    }
 }
 
 /// Where a source has the contents of a file. Only the source knows what the number means.

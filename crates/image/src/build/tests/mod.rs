@@ -72,6 +72,7 @@ impl Source for Made {
                 mtime: Time { sec: 1_600_000_000 + i64::from(sum % 1000), nsec: sum % 1_000_000 },
                 times: if sum % 2 == 0 { into.times(times)? } else { Default::default() },
                 xattrs: into.xattrs(all)?,
+                implied: false,
             };
             let rdev = |major, minor| Rdev { major, minor };
             let data = DataRef(nr as u64);

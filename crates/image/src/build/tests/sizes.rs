@@ -49,6 +49,30 @@ fn a_volume_that_is_too_small_is_refused_with_the_size_that_is_not() {
     assert!(few.to_string().starts_with("100 inodes are too few"), "{few}");
 }
 
+/// A journal that is asked for by name is made, though the files alone would take less.
+#[test]
+fn a_journal_that_is_named_is_made_or_refused() {
+    let mut source = Made::default();
+    source.add("f", What::File(vec![1; 5000]));
+    let free = Free::Percent(10.0);
+    let blocks = |options: &BuildOptions| {
+        let mut source = source.clone();
+        let tree = list(&mut source, options).expect("list");
+        let measured = measure(&source, &tree, options, &mut go_on).expect("measure");
+        let (device, built) = made(&source, measured.bytes, options).expect("built");
+        check(&device, "a journal by name");
+        (built.volume.blocks, built.volume.journal_blocks)
+    };
+    let (small, none) = blocks(&as_needed("", free));
+    assert!(small < 2048 && none == 0, "{small} {none}");
+    for words in ["-b 4096 -O has_journal", "-b 4096 -O fast_commit"] {
+        let (large, some) = blocks(&as_needed(words, free));
+        assert!((2048..2400).contains(&large) && some >= 1024, "{words}: {large} {some}");
+        let error = made(&source, 4 << 20, &options(words)).expect_err("too small").to_string();
+        assert!(error.contains("at least 2048 blocks of"), "{error}");
+    }
+}
+
 /// Files that fill a volume of many obstacles to its end.
 #[test]
 fn small_groups_are_filled() {

@@ -1,7 +1,7 @@
 use extol_vfs::Rdev;
 
 use super::MetaFile;
-use crate::edits::Edits;
+use crate::edits::{Edits, Owner};
 use crate::tree::{DataRef, Kind, Limits, Meta, Tree, TreeBuilder};
 
 fn apply(text: &str) -> Result<Tree, String> {
@@ -13,7 +13,7 @@ fn apply(text: &str) -> Result<Tree, String> {
     tree.add(b"etc/a b", meta(0o644), kind).expect("a file");
     let meta_file = MetaFile::parse("table", text.as_bytes()).map_err(|e| e.to_string())?;
     let edits = Edits { meta_file: Some(meta_file), ..Edits::default() };
-    edits.apply(&mut tree).map_err(|error| error.to_string())?;
+    edits.apply(&mut tree, Owner::default()).map_err(|error| error.to_string())?;
     Ok(tree.finish())
 }
 

@@ -196,7 +196,7 @@ fn apply(name: &[u8], layer: Layer, store: &mut Store, into: &mut TreeBuilder) -
         let stream = Box::new(Checked::new(stream, expanded));
         Input::stream(stream, &mut store.spool, holder, name)
     };
-    let mut archive = Archive::new(input, &mut store.pieces);
+    let mut archive = Archive::new(input, &mut store.pieces).of_digest();
     while let Some(entry) = archive.next(into)? {
         add(entry, into)?;
     }

@@ -21,6 +21,14 @@ impl AclText {
         mode_of(&self.acl)
     }
 
+    /// The mode of a file without the entries of users and groups by name.
+    pub fn mode_without_names(&self) -> u16 {
+        let perm = |tag| self.acl.entries.iter().find(|entry| entry.tag == tag);
+        let own = perm(AclTag::GroupObj).map_or(0, |entry| entry.perm);
+        let mask = perm(AclTag::Mask).map_or(7, |entry| entry.perm);
+        self.mode() & !0o070 | (own & mask & 7) << 3
+    }
+
     /// As an attribute.
     pub fn to_xattr(&self) -> Vec<u8> {
         self.acl.to_xattr()

@@ -41,13 +41,21 @@ pub(super) enum Block {
     Header(Box<Header>),
 }
 
+/// What a block is that is neither a header nor the end.
+pub(super) const NO_HEADER: &str = "is no header of a tar archive (its checksum is wrong)";
+
+/// True if a file that begins so may be an archive: the first header is one, or all is zeros.
+pub(super) fn is_first(block: &[u8; BLOCK]) -> bool {
+    sum_is_right(block) || block.iter().all(|&byte| byte == 0)
+}
+
 /// Reads a header. An error says what is wrong with it.
 pub(super) fn decode(block: &[u8; BLOCK]) -> Result<Block, &'static str> {
     if block.iter().all(|&byte| byte == 0) {
         return Ok(Block::Zeros);
     }
     if !sum_is_right(block) {
-        return Err("is no header of a tar archive (its checksum is wrong)");
+        return Err(NO_HEADER);
     }
     let field = |at: usize, len: usize| &block[at..at + len];
     let number = |at, len, wrong| number(field(at, len)).ok_or(wrong);

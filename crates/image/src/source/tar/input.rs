@@ -17,6 +17,8 @@ const CHUNK: usize = 256 << 10;
 pub(in crate::source) struct Input<'i> {
     /// The archive's name, for messages.
     name: Vec<u8>,
+    /// Where it begins.
+    start: u64,
     /// Where it is read next.
     at: u64,
     from: From<'i>,
@@ -40,7 +42,7 @@ impl<'i> Input<'i> {
         let file = Arc::clone(pieces.file(holder));
         let from =
             From::File { file, holder, end: range.end, ahead: Vec::new(), ahead_at: range.start };
-        Self { name: name.to_owned(), at: range.start, from }
+        Self { name: name.to_owned(), start: range.start, at: range.start, from }
     }
 
     /// A stream, and the spool that is that holder.
@@ -51,7 +53,7 @@ impl<'i> Input<'i> {
         name: &[u8],
     ) -> Self {
         let from = From::Stream { stream, spool, holder, chunk: Vec::new() };
-        Self { name: name.to_owned(), at: 0, from }
+        Self { name: name.to_owned(), start: 0, at: 0, from }
     }
 
     /// The archive's name.
@@ -82,8 +84,19 @@ impl<'i> Input<'i> {
         match done {
             0 => Ok(None),
             BLOCK => Ok(Some(block)),
+            short if self.at == self.start + short as u64 => {
+                let why = "is no tar archive, or cut off within its first header";
+                Err(BuildError::entry(&self.name, why))
+            }
             _ => Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
         }
+    }
+
+    /// True if nothing but zeros comes next, as far as that.
+    pub fn begins_with_zeros(&mut self, len: usize) -> Result<bool> {
+        let mut bytes = vec![0; len];
+        let done = self.read(&mut bytes).map_err(|error| self.failed(error))?;
+        Ok(bytes.iter().take(done).all(|byte| *byte == 0))
     }
 
     /// So many bytes, and what is left of their last block.

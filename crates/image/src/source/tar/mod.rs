@@ -59,6 +59,11 @@ pub struct TarSource {
     store: Store,
 }
 
+/// True if an archive may begin with these bytes.
+pub(super) fn may_begin_with(first: &[u8]) -> bool {
+    first.first_chunk().is_some_and(header::is_first)
+}
+
 /// An archive that is not read yet.
 enum Opened {
     /// A range of a file.

@@ -24,14 +24,17 @@ pub(super) struct Extended {
     pub major: Option<u32>,
     pub minor: Option<u32>,
     /// The permission bits that an access list gives the file, whatever its header says.
-    pub acl_mode: Option<u16>,
+    acl_mode: Option<u16>,
+    /// Access lists that are text and name users without a number: name of the attribute, mode
+    /// without those users, and what is to be told. An attribute of that name is as good.
+    acls_left_out: Vec<(&'static [u8], u16, String)>,
     /// Attributes, in the order of the records.
     pub xattrs: XattrSet,
     /// Encoded names of attributes that libarchive's record gave.
     told_twice: HashSet<Vec<u8>>,
     pub sparse: SparseRecords,
     /// What was left out, for remarks.
-    pub left_out: Vec<String>,
+    left_out: Vec<String>,
 }
 
 /// Records of sparse files, in any of three formats.
@@ -45,6 +48,8 @@ pub(super) struct SparseRecords {
     pub map: Option<Vec<u64>>,
 }
 
+/// The attribute of access lists.
+const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The most remarks of one entry.
 const MAX_REMARKS: usize = 10;
 
@@ -86,7 +91,7 @@ impl Extended {
                 }
                 self.attribute(b"security.selinux", label);
             }
-            b"SCHILY.acl.access" => self.acl(b"system.posix_acl_access", value),
+            b"SCHILY.acl.access" => self.acl(ACCESS, value),
             b"SCHILY.acl.default" => self.acl(b"system.posix_acl_default", value),
             b"SCHILY.acl.ace" => self.remark("its NFSv4 access list is left out"),
             _ => return self.take_by_prefix(keyword, value, runs),
@@ -113,10 +118,24 @@ impl Extended {
         Some(())
     }
 
-    fn acl(&mut self, name: &[u8], text: &[u8]) {
+    /// The permission bits that an access list gives the file, whatever its header says.
+    pub fn acl_mode(&self) -> Option<u16> {
+        let left_out = self.acls_left_out.iter().find(|(name, ..)| *name == ACCESS);
+        self.acl_mode.or(left_out.map(|(_, mode, _)| *mode))
+    }
+
+    /// What was left out, for remarks.
+    pub fn left_out(&self) -> impl Iterator<Item = String> {
+        let is_there = |wanted: &[u8]| self.xattrs.iter().any(|(name, _)| **name == *wanted);
+        let acls = self.acls_left_out.iter().filter(move |(name, ..)| !is_there(name));
+        let all = self.left_out.iter().chain(acls.map(|(.., what)| what));
+        all.take(MAX_REMARKS).cloned()
+    }
+
+    fn acl(&mut self, name: &'static [u8], text: &[u8]) {
         match acl::parse(text) {
             Some(acl) if acl.unknown.is_empty() => {
-                let access = name == b"system.posix_acl_access";
+                let access = name == ACCESS;
                 if access {
                     self.acl_mode = Some(acl.mode());
                 }
@@ -127,7 +146,9 @@ impl Extended {
             }
             Some(acl) => {
                 let user = acl.unknown.join(", ");
-                self.remark(&format!("its access list is left out: it has no number for '{user}'"));
+                let what = format!("its access list is left out: it has no number for '{user}'");
+                self.acls_left_out.retain(|(other, ..)| *other != name);
+                self.acls_left_out.push((name, acl.mode_without_names(), what));
             }
             None => self.remark("its access list is left out: it cannot be read"),
         }
@@ -350,7 +371,7 @@ mod tests {
                 (b"security.selinux", b"u:r:t\0"),
             ]
         );
-        assert!(extended.left_out.is_empty());
+        assert_eq!(extended.left_out().count(), 0);
     }
 
     #[test]
@@ -395,7 +416,33 @@ mod tests {
         ]);
         let extended = extended.expect("reads");
         assert!(extended.xattrs.is_empty());
-        assert_eq!(extended.left_out.len(), 4, "{:?}", extended.left_out);
+        assert_eq!(extended.left_out().count(), 4);
+    }
+
+    /// The bits of the group in the header are the mask, which speaks of users that are gone.
+    #[test]
+    fn a_list_that_is_left_out_widens_nothing() {
+        let list = b"user::rw-,user:nobody-has-it:rw-,group::---,mask::rw-,other::---";
+        let extended = read(&[("SCHILY.acl.access", list)]).expect("reads");
+        assert_eq!((extended.acl_mode(), extended.left_out().count()), (Some(0o600), 1));
+        let attribute = "SCHILY.xattr.system.posix_acl_access";
+        let value = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 6, 0, 255, 255, 255, 255],
+            &[2, 0, 6, 0, 42, 0, 0, 0],
+            &[4, 0, 0, 0, 255, 255, 255, 255],
+            &[16, 0, 6, 0, 255, 255, 255, 255],
+            &[32, 0, 0, 0, 255, 255, 255, 255],
+        ]
+        .concat();
+        for records in [
+            [("SCHILY.acl.access", &list[..]), (attribute, &value)],
+            [(attribute, &value), ("SCHILY.acl.access", list)],
+        ] {
+            let extended = read(&records).expect("reads");
+            assert_eq!(extended.xattrs.len(), 1);
+            assert_eq!((extended.acl_mode(), extended.left_out().count()), (Some(0o660), 0));
+        }
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::tree::{DataRef, Kind, Meta, OtherTimes, TreeBuilder, XattrSetId};
 /// The most bytes of names and records that may stand in front of one entry.
 const EXTENSIONS: u64 = 1 << 20;
 
+/// So far is looked behind the first blocks of zeros for what is none.
+const EMPTY: usize = 128 << 10;
+
 /// An entry of an archive.
 #[derive(Debug)]
 pub(in crate::source) struct Entry {
@@ -60,6 +63,10 @@ pub(in crate::source) struct Archive<'a, 'i> {
     pieces: &'a mut Pieces,
     /// What global headers say.
     globals: Extended,
+    /// Where it begins.
+    start: u64,
+    /// Nothing of it can be missing.
+    is_whole: bool,
     /// What stands in front of the next entry: its bytes.
     extensions: u64,
     entries: u64,
@@ -67,7 +74,14 @@ pub(in crate::source) struct Archive<'a, 'i> {
 
 impl<'a, 'i> Archive<'a, 'i> {
     pub fn new(input: Input<'i>, pieces: &'a mut Pieces) -> Self {
-        Self { input, pieces, globals: Extended::default(), extensions: 0, entries: 0 }
+        let start = input.at();
+        let globals = Extended::default();
+        Self { input, pieces, globals, start, extensions: 0, entries: 0, is_whole: false }
+    }
+
+    /// Its digest is compared: it is not cut off.
+    pub fn of_digest(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     /// The next entry. `None` at the end.
@@ -105,24 +119,32 @@ impl<'a, 'i> Archive<'a, 'i> {
     fn header(&mut self, tree: &mut TreeBuilder) -> Result<Option<(Box<Header>, [u8; BLOCK])>> {
         let at = self.input.at();
         let Some(block) = self.input.block()? else {
-            if at == 0 {
+            if at == self.start {
                 return Err(BuildError::entry(self.input.name(), "is empty: no tar archive"));
             }
             if self.extensions > 0 {
                 let why = "is cut off: the archive ends behind an extended header";
                 return Err(BuildError::entry(self.input.name(), why));
             }
-            tree.note(
-                self.input.name(),
-                "does not end with blocks of zeros: if it should, the archive is cut off",
-            );
+            if !self.is_whole {
+                let what =
+                    "does not end with blocks of zeros: if it should, the archive is cut off";
+                tree.note(self.input.name(), what);
+            }
             return Ok(None);
         };
         match header::decode(&block) {
             Ok(Block::Header(header)) => Ok(Some((header, block))),
             Ok(Block::Zeros) => {
+                if self.entries == 0 {
+                    self.require_zeros()?;
+                }
                 self.input.finish()?;
                 Ok(None)
+            }
+            Err(header::NO_HEADER) if at == self.start => {
+                let why = "is no tar archive: the checksum of its first header is wrong";
+                Err(BuildError::entry(self.input.name(), why))
             }
             Err(why) if self.entries == 0 => Err(BuildError::entry(self.input.name(), why)),
             Err(why) => {
@@ -130,6 +152,15 @@ impl<'a, 'i> Archive<'a, 'i> {
                 Err(BuildError::entry(self.input.name(), why))
             }
         }
+    }
+
+    /// Refuses what only begins as an archive without entries does: most disks and volumes.
+    fn require_zeros(&mut self) -> Result<()> {
+        if self.input.begins_with_zeros(EMPTY)? {
+            return Ok(());
+        }
+        let why = "is no tar archive: it begins with zeros, and more follows";
+        Err(BuildError::entry(self.input.name(), why))
     }
 
     fn wrong(&self, header: &Header, why: impl std::fmt::Display) -> BuildError {
@@ -172,7 +203,7 @@ impl<'a, 'i> Archive<'a, 'i> {
         let sparse_name = extended.sparse.name.take();
         let path = sparse_name.or(extended.path.take()).unwrap_or_else(|| header.name.clone());
         let header = Header { name: path, ..header };
-        for what in std::mem::take(&mut extended.left_out) {
+        for what in extended.left_out() {
             tree.note(&header.name, what);
         }
         let size = extended.size.unwrap_or(header.size);
@@ -335,7 +366,7 @@ impl<'a, 'i> Archive<'a, 'i> {
             OtherTimes { atime: extended.atime, ctime: extended.ctime, crtime: extended.crtime };
         let xattrs = std::mem::take(&mut extended.xattrs);
         Ok(Meta {
-            mode: match extended.acl_mode {
+            mode: match extended.acl_mode() {
                 // Those of a link say nothing, and Linux makes none others.
                 _ if header.kind == b'2' => 0o777,
                 Some(bits) => header.mode & !0o777 | bits,
@@ -346,6 +377,7 @@ impl<'a, 'i> Archive<'a, 'i> {
             mtime: extended.mtime.unwrap_or(Time { sec: header.mtime, nsec: 0 }),
             times: tree.times(times)?,
             xattrs: if xattrs.is_empty() { XattrSetId::NONE } else { tree.xattrs(xattrs)? },
+            implied: false,
         })
     }
 }

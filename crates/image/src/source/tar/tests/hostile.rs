@@ -92,7 +92,15 @@ fn damaged_archives() {
     let (_, tree) = scan(&whole[..whole.len() - 1024], Limits::default()).expect("scan");
     assert!(notes(&tree)[0].contains("does not end with blocks of zeros"));
     assert_eq!(error(b""), "x.tar: is empty: no tar archive");
-    assert!(error(&[b'x'; 3000]).starts_with("x.tar: is no header of a tar archive"));
+    assert!(
+        error(&[b'x'; 3000]).starts_with("x.tar: is no tar archive: the checksum of its first")
+    );
+    assert!(error(b"a few words").starts_with("x.tar: is no tar archive, or cut off"));
+    // A volume begins with zeros, as an archive without entries is.
+    let mut volume = vec![0; 4096];
+    assert!(scan(&volume, Limits::default()).is_ok());
+    volume[1080] = 0x53;
+    assert!(error(&volume).starts_with("x.tar: is no tar archive: it begins with zeros"));
     let mut damaged = file("a", b"1").entry("b", b'0', b"2").end();
     damaged[1024] = b'x';
     assert!(error(&damaged).starts_with("x.tar: at byte 1024: is no header"));
