@@ -63,7 +63,7 @@ impl Obstacle {
     /// In a few words.
     pub fn short(&self) -> String {
         match self {
-            Self::NoFeature => "the volume lacks the feature (tune2fs -O fast_commit)".into(),
+            Self::NoFeature => "the volume lacks the feature (extol tune -O fast_commit)".into(),
             Self::NoLog => "there is no journal that could be read".into(),
             Self::DataJournal => "data=journal".into(),
             Self::Short(blocks) => format!("a journal of {blocks} blocks has no room for them"),
@@ -74,8 +74,8 @@ impl Obstacle {
     pub fn line(&self) -> String {
         match self {
             Self::NoFeature => {
-                "fast_commit: the volume does not have the feature; unmount it and run tune2fs -O \
-                fast_commit"
+                "fast_commit: the volume does not have the feature; unmount it and run extol \
+                 tune -O fast_commit"
                     .into()
             }
             Self::NoLog => "can't mount with fast_commit, fs mounted w/o journal".into(),
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(ask(true, None, DataMode::Ordered, asked), Ok(FastCommits::default()));
         }
         let line = ask(false, Some(&log), DataMode::Ordered, Some(true)).expect_err("refused");
-        assert!(line.contains("tune2fs -O fast_commit") && !line.contains('\n'), "{line}");
+        assert!(line.contains("extol tune -O fast_commit") && !line.contains('\n'), "{line}");
         let line = ask(true, None, DataMode::Ordered, Some(true)).expect_err("refused");
         assert!(line.contains("w/o journal"), "{line}");
     }

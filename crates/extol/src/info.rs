@@ -137,7 +137,9 @@ pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<In
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
-        refused: dry_run::refusal(device, &with_journal_of(options)),
+        refused: device
+            .write_refusal()
+            .or_else(|| dry_run::refusal(device, &with_journal_of(options))),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
         mounted: sb.mtime,
@@ -362,7 +364,7 @@ pub fn inspect_journal(
     device: &SharedDevice,
     options: &MountOptions,
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
-    let sb = read_superblock(&**device, None)?;
+    let sb = read_superblock(&**device, options.access.superblock)?;
     let geo = geometry(&**device, &sb)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         return refuse("the volume has no journal");

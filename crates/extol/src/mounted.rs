@@ -43,6 +43,9 @@ use crate::volume::Volume;
 pub(crate) struct FixedOptions {
     /// Opened read-only, and not yet remounted read-write (`remount/ro_to_rw.rs`).
     pub read_only: AtomicBool,
+    /// The superblock said "valid" when the volume was opened for writing. The close leaves it as
+    /// it was: only a check makes a volume valid again.
+    pub was_valid: AtomicBool,
     pub data: DataMode,
     pub user_xattr: bool,
     pub acl: bool,
@@ -195,7 +198,7 @@ impl MountedFs {
         if self.orphans.len() == 0 {
             sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
         }
-        if !sb.state.contains(State::ERROR) {
+        if !sb.state.contains(State::ERROR) && self.fixed.was_valid.load(Ordering::Acquire) {
             sb.state |= State::VALID;
         }
         sb.wtime = self.clock.wall().as_secs();

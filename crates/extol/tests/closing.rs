@@ -1,4 +1,4 @@
-//! A volume is closed while threads still use it.
+//! What a close leaves: also while threads still use the volume, and of the bit "valid".
 
 mod common;
 
@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use common::*;
 use extol::vfs::FileSystem;
+use extol_block::BlockDevice;
+use extol_ondisk::superblock::State;
 
 const THREADS: u64 = 6;
 
@@ -60,5 +62,46 @@ fn no_thread_waits_for_a_closed_volume() {
                 "file-{t} lost what fsync acknowledged"
             );
         }
+    }
+}
+
+/// The state field of the superblock.
+const STATE_AT: u64 = 1024 + 0x3A;
+
+fn is_valid(dev: &dyn BlockDevice) -> bool {
+    let mut state = [0; 2];
+    dev.read_at(&mut state, STATE_AT).expect("read");
+    u16::from_le_bytes(state) & State::VALID.bits() != 0
+}
+
+/// As Linux: mount, remount and unmount leave the bit as it was, and without a journal it is off
+/// while the volume is in use.
+#[test]
+fn only_a_check_makes_a_volume_valid_again() {
+    for (kind, valid) in [("^has_journal", true), ("^has_journal", false), ("has_journal", true)] {
+        let mut dev = image("16M", &["-t", "ext4", "-O", kind]);
+        let what = format!("{kind}, valid before: {valid}");
+        if !valid {
+            // A power cut in use.
+            let fs = open(&dev, "");
+            dev = Arc::new(dev.snapshot());
+            drop(fs);
+        }
+        assert_eq!(is_valid(&*dev), valid, "{what}");
+        let fs = open(&dev, "");
+        assert_eq!(is_valid(&*dev), kind == "has_journal", "{what}: in use");
+        file(&fs, fs.root(), "a");
+        fs.remount("ro").expect("remount");
+        assert_eq!(is_valid(&*dev), valid, "{what}: read-only");
+        fs.remount("rw").expect("remount");
+        file(&fs, fs.root(), "b");
+        fs.unmount().expect("unmount");
+        drop(fs);
+        assert_eq!(is_valid(&*dev), valid, "{what}: closed");
+        let fs = open(&dev, "ro");
+        fs.remount("rw").expect("remount");
+        fs.unmount().expect("unmount");
+        drop(fs);
+        assert_eq!(is_valid(&*dev), valid, "{what}: opened read-only first");
     }
 }

@@ -220,12 +220,25 @@ impl Feature {
             "uninit_groups" | "gdt_csum" => "uninit_bg",
             "snapshot_bitmap" | "exclude_bitmap" => "snapshot_bitmap",
             "csum_seed" => "metadata_csum_seed",
+            "fname_encoding" => "casefold",
+            "has_snapshot" => "snapshot",
             other => other,
         };
         Compat::from_feature_name(name)
             .map(Self::Compat)
             .or_else(|| Incompat::from_feature_name(name).map(Self::Incompat))
             .or_else(|| RoCompat::from_feature_name(name).map(Self::RoCompat))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let names = match self {
+            Self::Compat(bit) => bit.names(),
+            Self::Incompat(bit) => bit.names(),
+            Self::RoCompat(bit) => bit.names(),
+        };
+        names.first().copied().unwrap_or_default()
     }
 
     /// The names of all features.
@@ -249,6 +262,9 @@ mod tests {
             Some(Feature::RoCompat(RoCompat::METADATA_CSUM))
         );
         assert_eq!(Feature::parse("no_such_thing"), None);
+        for name in Feature::names() {
+            assert_eq!(Feature::parse(name).map(Feature::name), Some(name));
+        }
         assert_eq!((Compat::HAS_JOURNAL | Compat::DIR_INDEX).names(), ["has_journal", "dir_index"]);
         assert_eq!(Incompat::from_bits_retain(0x8000_0002).unknown(), 0x8000_0000);
         assert_eq!(Compat::NAMES.len(), Compat::all().iter().count());

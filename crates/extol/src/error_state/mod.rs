@@ -80,15 +80,16 @@ impl MountedFs {
         error
     }
 
+    /// Whether a failure aborted the journal of a volume that may write.
+    fn was_aborted(&self) -> bool {
+        !self.writes_nothing() && self.vol.journal.check_aborted().is_err()
+    }
+
     /// Damage that is met after an abort by a failure is what the abort left half done (ES-4): the
     /// operation fails with the failure.
     fn half_done(&self, error: FsError) -> FsError {
         let by_damage = || self.error_state.cause.get().is_some_and(|cause| cause.0 == CORRUPTED);
-        let is_left = matches!(error, FsError::Corrupt { .. })
-            && !self.writes_nothing()
-            && self.vol.journal.check_aborted().is_err()
-            && !by_damage();
-        if is_left {
+        if matches!(error, FsError::Corrupt { .. }) && self.was_aborted() && !by_damage() {
             return FsError::Io(format!(
                 "the volume was stopped in the middle of a change: {error}"
             ));
@@ -125,7 +126,7 @@ impl MountedFs {
     }
 
     fn record_error(&self, text: &str, record: ErrorRecord<'_>) {
-        if !self.writes_nothing() && self.vol.journal.check_aborted().is_err() {
+        if self.was_aborted() {
             return self.note_abort();
         }
         let state = &self.error_state;
@@ -153,10 +154,7 @@ impl MountedFs {
     /// mount.
     pub fn note_abort(&self) {
         let state = &self.error_state;
-        if self.writes_nothing()
-            || self.vol.journal.check_aborted().is_ok()
-            || state.marked.load(Ordering::Acquire)
-        {
+        if !self.was_aborted() || state.marked.load(Ordering::Acquire) {
             return;
         }
         let Some(failure) = self.vol.journal.failure() else { return };

@@ -5,16 +5,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use extol_block::{BlockDevice, DeviceError, SharedDevice};
+use extol_ondisk::Compat;
 use extol_vfs::FsError;
 
 use super::Ext4;
 use super::reopen::for_a_mount;
+use crate::error::{self, OpenError};
 use crate::guard::mmp::HeldClaim;
 use crate::maintenance;
 use crate::mount::{self, Purpose, close, dry_run};
 use crate::mounted::MountedFs;
+use crate::ops::files;
 use crate::options::MountOptions;
-use crate::resize::{self, Aim, Minimum, ResizeError, ResizeProgress, Resized, Target};
+use crate::resize::{self, Aim, Minimum, Reached, ResizeError, ResizeProgress, Resized, Target};
+use crate::superblock::read_superblock;
 
 impl Ext4 {
     /// Makes the volume larger, while it may be in use. A disk image becomes longer with it; a disk
@@ -41,7 +45,7 @@ impl Ext4 {
         let grown = self.grow_as(resize::Growth::Alone, target, progress);
         let old = Arc::clone(&self.fs());
         if grown.is_ok() && old.vol.geo.backup_bgs() != copy {
-            self.open_again(&old)?;
+            self.open_again(&old, &|_| Ok(()))?;
         }
         grown
     }
@@ -102,6 +106,7 @@ impl Ext4 {
     ) -> Result<Resized, ResizeError> {
         let (before, wished) = {
             let fs = self.fs();
+            resize::clear_unused_journal(&fs)?;
             (fs.vol.geo.blocks(), wish(&fs, target))
         };
         let mut blocks = before;
@@ -135,10 +140,12 @@ impl Ext4 {
         let volume =
             Self::open(device, &options).map_err(|e| ResizeError::Refused(e.to_string()))?;
         volume.fs().measuring.store(true, Ordering::Relaxed);
+        let is_unfinished = resize::has_unused_journal(&volume.fs())?;
+        resize::clear_unused_journal(&volume.fs())?;
         let resized = volume.shrink(Aim::Least, &mut 0, progress)?;
         let Resized { block_size, before, blocks, .. } = resized;
         volume.crash();
-        Ok(Minimum { block_size, blocks: before, minimum: blocks })
+        Ok(Minimum { block_size, blocks: before, minimum: blocks.min(before), is_unfinished })
     }
 
     /// `reached` becomes the blocks that the volume has after each cut.
@@ -149,71 +156,236 @@ impl Ext4 {
         progress: &mut dyn FnMut(ResizeProgress) -> bool,
     ) -> Result<Resized, ResizeError> {
         let before = self.fs().vol.geo.blocks();
+        if self.needs_a_log(aim)? || resize::is_lent(&self.fs())? {
+            return self.shrink_with_lent_log(aim, reached, progress);
+        }
         let has_copy = resize::has_second_copy(&self.fs());
-        let done = loop {
-            let step = self.shrink_step(aim, reached, progress)?;
-            let wish = if let Aim::Blocks(blocks) = aim { blocks } else { 0 };
-            if step.blocks >= step.before || step.blocks <= wish {
-                break Resized { before, ..step };
+        loop {
+            let step = self.shrink_step(aim, progress)?;
+            let Some(step) = step.filter(|step| step.is_cut) else { break };
+            *reached = step.blocks;
+            self.open_cut()?;
+            self.cut_device()?;
+            if matches!(aim, Aim::Blocks(wish) if step.blocks <= wish) {
+                break;
             }
-        };
-        if has_copy && done.blocks < before {
+        }
+        if has_copy && self.fs().vol.geo.blocks() < before {
             self.place_second_copy()?;
         }
-        Ok(done)
+        Ok(self.resized(before))
     }
 
     /// Groups have gone: the second copy of the superblock may have been in one of them.
     fn place_second_copy(&self) -> Result<(), ResizeError> {
         let old = Arc::clone(&self.fs());
         if maintenance::exclusively(&old, || resize::place_second_copy(&old))?? {
-            let new = self.open_again(&old)?;
-            resize::finish(&new)?;
+            self.open_again(&old, &|_| Ok(()))?;
+            resize::finish(&self.fs())?;
         }
         Ok(())
     }
 
-    /// One cut.
-    fn shrink_step(
+    /// True if the volume has no journal, and could be smaller.
+    fn needs_a_log(&self, aim: Aim) -> Result<bool, ResizeError> {
+        let fs = self.fs();
+        if fs.vol.geo.compat().contains(Compat::HAS_JOURNAL) {
+            return Ok(false);
+        }
+        fs.check_writable()?;
+        let minimum = resize::least(&fs, 0)?;
+        match aim {
+            Aim::Blocks(blocks) if blocks < minimum => Err(ResizeError::TooSmall { minimum }),
+            _ => Ok(true),
+        }
+    }
+
+    /// As [`shrink`](Self::shrink), for a volume that gets a log for the time of it, or has got one
+    /// from a run that was interrupted.
+    fn shrink_with_lent_log(
         &self,
         aim: Aim,
         reached: &mut u64,
         progress: &mut dyn FnMut(ResizeProgress) -> bool,
     ) -> Result<Resized, ResizeError> {
+        let before = self.fs().vol.geo.blocks();
+        if !self.fs().vol.journal.has_log() {
+            let lent = self.lend_log(aim, progress);
+            *reached = self.fs().vol.geo.blocks();
+            match lent {
+                Err(ResizeError::NoRoom { .. }) if aim == Aim::Least => {
+                    return Ok(self.resized(before));
+                }
+                lent => lent?,
+            }
+        }
+        let mut end = None;
+        let done = self.shrink_to_lent_log(aim, (reached, &mut end), progress);
+        if let Err(ResizeError::Fs(_)) = done {
+            return done.map(|()| self.resized(before));
+        }
+        // (Nothing was reached: as before, if nothing has moved behind the log.)
+        let Some(end) = end.map_or_else(|| resize::tail(&self.fs()), |end| Ok(Some(end)))? else {
+            return done.and_then(|()| {
+                Err(ResizeError::Refused(
+                    "stopped: the volume has a journal until it is made smaller again".into(),
+                ))
+            });
+        };
+        self.take_log_back(end)?;
+        *reached = end;
+        done?;
+        self.end_at(aim, before, progress)?;
+        *reached = self.fs().vol.geo.blocks();
+        Ok(self.resized(before))
+    }
+
+    /// Lends a log to the volume.
+    fn lend_log(
+        &self,
+        aim: Aim,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<(), ResizeError> {
+        if let Some(blocks) = resize::size_with_room(&self.fs())? {
+            if !self.would_shrink(aim, progress)? {
+                let what = "there is no room for a log";
+                return Err(ResizeError::NoRoom { what, blocks: self.fs().vol.geo.blocks() });
+            }
+            self.grow(Target::Blocks(blocks), progress)?;
+        }
         let old = Arc::clone(&self.fs());
         old.operations.add();
-        let (before, bits) = (old.vol.geo.blocks(), old.vol.geo.block_size.bits());
+        self.open_again(&old, &resize::lend_log)
+    }
+
+    /// True if a copy of the volume in memory becomes smaller.
+    fn would_shrink(
+        &self,
+        aim: Aim,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<bool, ResizeError> {
+        let old = Arc::clone(&self.fs());
+        if old.measuring.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let before = old.vol.geo.blocks();
+        files::sync_now(&old)??;
+        old.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
+        let options = for_a_mount(&old, old.options.lock().clone());
+        let refused = |e: OpenError| ResizeError::Refused(e.0);
+        let (device, options) = dry_run::in_memory_only(&self.device, &options).map_err(refused)?;
+        let copy = Self::open(device, &options).map_err(refused)?;
+        copy.fs().measuring.store(true, Ordering::Relaxed);
+        let resized = copy.shrink(aim, &mut 0, progress);
+        copy.crash();
+        Ok(resized?.blocks < before)
+    }
+
+    /// Takes the log back, and ends the volume there.
+    fn take_log_back(&self, end: u64) -> Result<(), ResizeError> {
+        let old = Arc::clone(&self.fs());
+        old.operations.add();
+        maintenance::exclusively(&old, || resize::swallow(&old, end))??;
+        self.open_again(&old, &|dev| resize::take_back(dev, end))?;
+        resize::finish(&self.fs())?;
+        self.cut_device()
+    }
+
+    /// Grows to a size that was asked for, if the log had no room between that and the end of the
+    /// block group.
+    fn end_at(
+        &self,
+        aim: Aim,
+        before: u64,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<(), ResizeError> {
+        let blocks = self.fs().vol.geo.blocks();
+        match aim {
+            Aim::Blocks(wish) if blocks < wish && wish <= before => {
+                self.grow_alone(Target::Blocks(wish), progress).map(drop)
+            }
+            Aim::Blocks(wish) if blocks > wish && blocks < before => Err(ResizeError::NoRoom {
+                what: "a log finds no room behind the end",
+                blocks: wish,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves all that it can in front of the log. `end`: where the volume could end by now.
+    fn shrink_to_lent_log(
+        &self,
+        aim: Aim,
+        (reached, end): (&mut u64, &mut Option<u64>),
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<(), ResizeError> {
+        while let Some(step) = self.shrink_step(aim, progress)? {
+            if step.blocks < self.fs().vol.geo.blocks() {
+                *end = Some(step.blocks);
+            }
+            if !step.is_cut {
+                break;
+            }
+            self.open_cut()?;
+            *reached = self.fs().vol.geo.blocks();
+        }
+        Ok(())
+    }
+
+    /// One cut, or what leads to it.
+    fn shrink_step(
+        &self,
+        aim: Aim,
+        progress: &mut dyn FnMut(ResizeProgress) -> bool,
+    ) -> Result<Option<Reached>, ResizeError> {
+        let old = Arc::clone(&self.fs());
+        old.operations.add();
         let shrunk = || resize::shrink(&old, aim, progress);
-        let cut = maintenance::exclusively(&old, shrunk)?;
-        if let Err(ResizeError::Fs(e)) = &cut {
+        let step = maintenance::exclusively(&old, shrunk)?;
+        if let Err(ResizeError::Fs(e)) = &step {
             let _ = old.note(Err::<(), _>(e.clone()));
         }
-        let blocks = cut?.unwrap_or(before);
-        let mut resized = Resized {
-            block_size: old.vol.geo.block_size.bytes(),
+        step
+    }
+
+    /// Opens the volume with the size that it has now.
+    fn open_cut(&self) -> Result<(), ResizeError> {
+        let old = Arc::clone(&self.fs());
+        self.open_again(&old, &|_| Ok(()))?;
+        resize::finish(&self.fs())
+    }
+
+    /// Cuts a disk image where the volume ends.
+    fn cut_device(&self) -> Result<(), ResizeError> {
+        let fs = self.fs();
+        let (dev, bytes) = (&fs.vol.dev, fs.vol.geo.blocks() << fs.vol.geo.block_size.bits());
+        match dev.set_size(bytes.next_multiple_of(dev.alignment() as u64)) {
+            Err(e) if !e.is_unsupported() => Err(FsError::Io(e.to_string()).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What there is, on a volume that became smaller.
+    fn resized(&self, before: u64) -> Resized {
+        let fs = self.fs();
+        let blocks = fs.vol.geo.blocks();
+        Resized {
+            block_size: fs.vol.geo.block_size.bytes(),
             before,
             blocks,
             target: blocks,
             wished: blocks,
-            device: old.vol.dev.size(),
+            device: fs.vol.dev.size(),
             went_to_meta_bg: false,
-        };
-        if resized.blocks >= before {
-            return Ok(resized);
         }
-        *reached = blocks;
-        let new = self.open_again(&old)?;
-        resize::finish(&new)?;
-        let (dev, bytes) = (&new.vol.dev, resized.blocks << bits);
-        match dev.set_size(bytes.next_multiple_of(dev.alignment() as u64)) {
-            Err(e) if !e.is_unsupported() => return Err(FsError::Io(e.to_string()).into()),
-            _ => resized.device = dev.size(),
-        }
-        Ok(resized)
     }
 
-    /// Closes the volume and opens it with the size that it has.
-    fn open_again(&self, old: &Arc<MountedFs>) -> Result<Arc<MountedFs>, ResizeError> {
+    /// Closes the volume, does something to it, and opens it as it is then.
+    fn open_again(
+        &self,
+        old: &Arc<MountedFs>,
+        change: &dyn Fn(&SharedDevice) -> Result<(), ResizeError>,
+    ) -> Result<(), ResizeError> {
         let mut threads = self.threads.lock();
         let (Some(threads), Some(mut stopped)) = (&mut *threads, self.current.stop_all()) else {
             return Err(FsError::Busy.into());
@@ -230,7 +402,8 @@ impl Ext4 {
                 return Err(e.into());
             }
         };
-        let options = for_a_mount(old, old.options.lock().clone());
+        let changed = change(&self.device);
+        let options = self.options_again(old)?;
         let device = Arc::clone(&self.device);
         let opened = mount::open_claimed(Purpose::Use, device, &options, claim.as_ref());
         let (new, new_threads, _) =
@@ -238,7 +411,22 @@ impl Ext4 {
         new.measuring.store(old.measuring.load(Ordering::Relaxed), Ordering::Relaxed);
         *threads = new_threads;
         stopped.replace(&new);
-        Ok(new)
+        changed
+    }
+
+    /// The options in force, for the volume as it is now.
+    fn options_again(&self, old: &MountedFs) -> Result<MountOptions, ResizeError> {
+        let mut options = for_a_mount(old, old.options.lock().clone());
+        let sb = read_superblock(&*self.device, options.access.superblock)
+            .map_err(|e| FsError::Io(e.0))?;
+        if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+            // (The volume may have had one.)
+            options.journal.data_mode = None;
+            options.journal.async_commit = false;
+            options.journal.checksum = false;
+            options.journal.async_checkpoint = None;
+        }
+        Ok(options)
     }
 }
 

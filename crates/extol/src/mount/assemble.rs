@@ -1,7 +1,7 @@
 //! Makes the mounted state out of a device: recovery, journal, allocator, inodes, threads.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_block::SharedDevice;
 use extol_jbd2::{Journal, JournalConfig, LogConfig, Services};
@@ -46,6 +46,10 @@ pub(crate) type Opened = (Arc<MountedFs>, Threads, Replayed);
 const UNLOCKED: &str = "the image's file system has no locks (flock): nothing keeps another \
     process from opening the image for writing";
 
+/// What the user should know of a volume that is not valid, which Linux says, too.
+const UNCHECKED: &str = "the volume was not closed in order, and nothing recovers it: run e2fsck, \
+    or look with extol check";
+
 /// Opens what is on a device: the volume's, or a scratch device of a dry run. `guard` is the one
 /// before `dev`; `unlocked` says that the device has no lock.
 pub(super) fn open_on(
@@ -75,6 +79,10 @@ pub(super) fn open_on(
         mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
     }
     let (log, on_volume) = guarded_log(log, &dev, active_guard)?;
+    let unchecked = !options.access.read_only && !fixed.was_valid.load(Ordering::Acquire);
+    let told = [(unlocked, UNLOCKED), (unchecked, UNCHECKED)];
+    let told = told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
+    let notes = fast.note.clone().into_iter().chain(told).collect();
     let pending = Arc::new(PendingErrors::default());
     let config = JournalConfig { log, ..journal_config(&dev, &geo, options, &effective, &clock) };
     let (journal, tracker) = open_journal(config, options, (obstacle.is_none(), &fast))?;
@@ -97,7 +105,7 @@ pub(super) fn open_on(
         defaults,
         obstacle,
         base,
-        notes: fast.note.into_iter().chain(unlocked.then(|| UNLOCKED.to_owned())).collect(),
+        notes,
         clock,
         pending,
         tracker,
@@ -256,6 +264,7 @@ fn fixed_options(
     }
     Ok(FixedOptions {
         read_only: AtomicBool::new(options.access.read_only),
+        was_valid: AtomicBool::new(sb.state.contains(State::VALID)),
         data,
         user_xattr: options.inodes.user_xattr,
         acl: options.inodes.acl,

@@ -133,6 +133,16 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
     if !geo.is_valid_inode(ino) {
         return refuse("corrupt superblock: impossible journal inode");
     }
+    let vol = without_log(dev, sb, geo)?;
+    internal_of(dev, &vol, ino)
+}
+
+/// The volume as it is in place, to be read.
+pub(crate) fn without_log(
+    dev: &SharedDevice,
+    sb: &Superblock,
+    geo: &Geometry,
+) -> OpenResult<Volume> {
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,
@@ -147,7 +157,11 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
     let options =
         AllocOptions { trust_counters: true, before_recovery: true, ..AllocOptions::default() };
     let alloc = Allocator::open(Arc::clone(&journal), geo, sb, options)?;
-    let vol = Volume::new(Arc::clone(dev), journal, geo.clone(), alloc);
+    Ok(Volume::new(Arc::clone(dev), journal, geo.clone(), alloc))
+}
+
+fn internal_of(dev: &SharedDevice, vol: &Volume, ino: InodeNr) -> OpenResult<Found> {
+    let geo = &vol.geo;
     let raw = vol.read_inode(ino).map_err(bad_journal)?;
     if !raw.is_regular() || raw.links == 0 {
         return refuse("corrupt journal: its inode is not a file; run e2fsck");
@@ -159,7 +173,7 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
     let mut extents = Vec::new();
     let mut runs = Vec::new();
     let mut at = 0;
-    map::iterate(&vol, &node, 0, blocks, &mut |run| {
+    map::iterate(vol, &node, 0, blocks, &mut |run| {
         let follows = run.lblk == at;
         extents.push((run.lblk, run.pblk.0, run.len));
         runs.push(Run { start: run.pblk, len: run.len });

@@ -250,7 +250,7 @@ mod tests {
             Plan::parse(&current(), list, Able { log: true, no_fast_commits: Some(why) })
         }
         let line = parse("commit=9,fast_commit", &Obstacle::NoFeature).unwrap_err().0;
-        assert!(line.contains("tune2fs -O fast_commit"), "{line}");
+        assert!(line.contains("extol tune -O fast_commit"), "{line}");
         assert!(
             parse("fast_commit", &Obstacle::Short(1024)).unwrap_err().0.contains("1024 blocks")
         );

@@ -26,6 +26,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Incompat, Superblock};
 use extol_vfs::RemountError;
 
@@ -150,6 +151,7 @@ fn attach(
     *fs.no_fast_commits.lock() = obstacle;
     let mut sb = sb.clone();
     let device = &*fs.base.device;
+    fs.fixed.was_valid.store(sb.state.contains(State::VALID), Ordering::Release);
     mark::mark_mounted(device, &mut sb, &plan.options, (Purpose::Use, has_log), &*fs.clock)?;
     fs.sb.set(sb);
     guard.watch(log_at)?;

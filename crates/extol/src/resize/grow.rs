@@ -7,6 +7,7 @@ use extol_vfs::FsError;
 use super::plan::groups::NewGroup;
 use super::plan::{self, Planned, Share, Step};
 use super::reserved::{self, Reserved};
+use super::shrink::handle;
 use super::{ResizeError, ResizeProgress, Resized, backups, behind, refuse, second_copy};
 use crate::error;
 use crate::fast_commit::{self, Delta, Reason};
@@ -159,18 +160,16 @@ impl Grow<'_> {
         work: impl FnOnce(&mut Handle) -> std::result::Result<(), FsError>,
     ) -> Result<()> {
         let most = self.fs.vol.journal.max_credits();
-        if credits > most {
+        if self.how == Growth::InUse && credits > most {
             return refuse(format!(
-                "the journal is too small: growing takes a transaction of {credits} blocks, and \
-                 this one holds {most}; unmount it, then extol tune -O ^has_journal and \
-                 extol tune -J size=64 give it a larger one"
+                "the journal is too small: growing in use takes a transaction of {credits} \
+                 blocks, and this one holds {most}; unmount it and run extol resize on the device"
             ));
         }
-        let work = |h: &mut Handle| {
-            fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
-            work(h)
-        };
-        Ok(self.fs.transact(credits, work)?)
+        let mut h = handle(self.fs, credits, "growing")?;
+        fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::Resize });
+        work(&mut h)?;
+        Ok(h.stop().map_err(error::journal)?)
     }
 
     /// Changes the superblock: the layout, and the free counts with what comes later.
@@ -232,8 +231,7 @@ impl Grow<'_> {
         };
         if !copies.is_empty() && !reserved::has_room(geo, &copies) {
             return refuse(
-                "the resize inode has no room for more groups: \
-                run tune2fs -O ^resize_inode",
+                "the resize inode has no room for more groups: run extol tune -O ^resize_inode",
             );
         }
         let lists = if copies.is_empty() { 0 } else { geo.reserved_gdt() };

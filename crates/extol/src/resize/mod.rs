@@ -53,6 +53,8 @@
 //! - RZ-6: the device is cut only when the log is empty and the superblock is in place, durably.
 //! - RZ-7: the copies of superblock and descriptors are brought up to date in later transactions. A
 //!   crash before leaves old copies that are valid.
+//! - RZ-8: a volume without a journal becomes smaller as one with a journal: a log is lent to it
+//!   (`shrink/lend.rs`, LL-1 to LL-8).
 //!
 //! Locking: one resize at a time (`MountedFs::resizing`). A step takes the lock of the last group
 //! under its handle, or no lock at all: nothing else uses the new groups before they are published
@@ -76,7 +78,10 @@ pub(crate) use grow::{Growth, aim, grow};
 pub(crate) use reserved::{CREDITS as RESERVED_CREDITS, Reserved};
 pub(crate) use second_copy::{has_second_copy, place_second_copy};
 pub(crate) use shrink::journal_map;
-pub(crate) use shrink::{Aim, finish, move_inodes, move_journal, shrink, vacate};
+pub(crate) use shrink::{
+    Aim, Reached, clear_unused_journal, finish, has_unused_journal, is_lent, least, lend_log,
+    move_inodes, move_journal, shrink, size_with_room, swallow, tail, take_back, vacate,
+};
 
 pub use extol_vfs::Resized;
 use extol_vfs::{FsError, GrowError};
@@ -115,6 +120,8 @@ pub struct Minimum {
     pub blocks: u64,
     /// The fewest that it can have.
     pub minimum: u64,
+    /// Something is left of a resize that was interrupted: the next one clears it.
+    pub is_unfinished: bool,
 }
 
 /// Why a volume was not resized, or not as far as wished.

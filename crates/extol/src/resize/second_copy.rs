@@ -21,7 +21,7 @@ use extol_ondisk::{Compat, Geometry, GroupNr, Superblock};
 use extol_vfs::FsError;
 
 use super::reserved::{self, Reserved};
-use super::shrink::{clear, settle};
+use super::shrink::{clear, handle, settle};
 use super::{ResizeError, backups, plan};
 use crate::alloc::Run;
 use crate::error;
@@ -99,20 +99,20 @@ fn place(
 ) -> Result<bool> {
     let lists = reserved.map_or(0, |_| geo.reserved_gdt());
     let credits = 1 + 2 + reserved::CREDITS + lists;
-    if credits > fs.vol.journal.max_credits() {
+    if credits > fs.vol.journal.max_credits_alone() {
         return Ok(false);
     }
     write(fs, after, geo, last)?;
-    fs.transact(credits, |h| {
-        fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
-        taken.iter().try_for_each(|run| fs.vol.alloc.commit_take(h, *run))?;
-        if let Some(reserved) = reserved {
-            let before = fs.vol.geo.backup_groups().count();
-            reserved.add_copies(&fs.vol, h, geo, (before, &[last]))?;
-        }
-        fs.sb.update(h, |sb| sb.backup_bgs = after.backup_bgs)?;
-        fs.vol.alloc.flush_super(h, &fs.sb)
-    })?;
+    let mut h = handle(fs, credits, "a copy of the superblock")?;
+    fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::Resize });
+    taken.iter().try_for_each(|run| fs.vol.alloc.commit_take(&mut h, *run))?;
+    if let Some(reserved) = reserved {
+        let before = fs.vol.geo.backup_groups().count();
+        reserved.add_copies(&fs.vol, &mut h, geo, (before, &[last]))?;
+    }
+    fs.sb.update(&mut h, |sb| sb.backup_bgs = after.backup_bgs)?;
+    fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
+    h.stop().map_err(error::journal)?;
     Ok(true)
 }
 

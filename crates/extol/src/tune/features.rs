@@ -3,72 +3,73 @@
 use extol_ondisk::features::Feature;
 use extol_ondisk::{Compat, Incompat, RoCompat};
 
-/// Whether a feature can be switched on or off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Can {
-    /// Both ways.
-    Both,
-    /// Only on; off for this reason.
-    On(&'static str),
-    /// Only off; on for this reason.
-    Off(&'static str),
-    /// Neither: why, and what to use instead.
-    Neither(&'static str),
-}
-
-/// Why Extol cannot have some features at all.
-const NOT_WRITTEN: &str = "Extol does not write such volumes: use tune2fs";
-
-/// What can be done with a feature.
-pub(super) fn can(feature: Feature) -> Can {
-    use Can::{Both, Neither, On};
+/// Why a feature cannot be switched on or off, and what to do instead; `None` if it can.
+pub(super) fn why_not(feature: Feature, on: bool) -> Option<&'static str> {
     match feature {
-        Feature::Compat(bit) => compat(bit),
-        Feature::Incompat(Incompat::CSUM_SEED | Incompat::MMP) => Both,
-        Feature::Incompat(Incompat::EXTENTS) => On("files have extents, and new ones get them"),
-        Feature::Incompat(Incompat::LARGE_DIR) => On("tune2fs cannot do that either"),
-        Feature::Incompat(Incompat::FLEX_BG) => {
-            On("metadata of groups lies in other groups: make a new volume")
-        }
-        Feature::Incompat(Incompat::FILETYPE) => {
-            Neither("all directories would change: use tune2fs, and then e2fsck -f")
-        }
-        Feature::Incompat(Incompat::BIT64) => {
-            Neither("all descriptors would change: use resize2fs -b or -s")
-        }
-        Feature::Incompat(Incompat::META_BG | Incompat::INLINE_DATA) => {
-            Neither("only mkfs can choose it")
-        }
-        Feature::Incompat(Incompat::EA_INODE | Incompat::ENCRYPT | Incompat::CASEFOLD)
-        | Feature::RoCompat(RoCompat::QUOTA | RoCompat::VERITY | RoCompat::READONLY) => {
-            Neither(NOT_WRITTEN)
-        }
-        Feature::RoCompat(
-            RoCompat::LARGE_FILE
-            | RoCompat::HUGE_FILE
-            | RoCompat::DIR_NLINK
-            | RoCompat::EXTRA_ISIZE
-            | RoCompat::PROJECT,
-        ) => Both,
-        Feature::RoCompat(RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG) => Neither(
-            "all metadata would change: use tune2fs, on a volume that e2fsck -f has checked",
-        ),
-        Feature::RoCompat(RoCompat::SPARSE_SUPER) => {
-            Neither("copies of the superblock would go: use tune2fs, and then e2fsck -f")
-        }
-        _ => Neither("it is not a feature that can be switched"),
+        Feature::Compat(bit) => compat(bit, on),
+        Feature::Incompat(bit) => incompat(bit, on),
+        Feature::RoCompat(bit) => ro_compat(bit, on),
     }
 }
 
-fn compat(bit: Compat) -> Can {
-    use Can::{Both, Neither, Off, On};
+/// Extol cannot have it, but tune2fs can switch it.
+const NOT_WRITTEN: &str = "Extol does not write such volumes: use tune2fs";
+/// Files may need it for ever.
+const FILES: &str = "files may depend on it: make a new volume";
+const NEW: &str = "only a new volume can be made with it or without it";
+const STATE: &str = "it is a state of a volume in use: a mount or e2fsck changes it";
+const NO_TOOL: &str = "no tool can do that: leave it out";
+
+fn compat(bit: Compat, on: bool) -> Option<&'static str> {
     match bit {
-        Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE | Compat::DIR_INDEX => Both,
-        Compat::STABLE_INODES => On("the numbers of inodes may be part of encrypted contents"),
+        Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE | Compat::DIR_INDEX => None,
+        Compat::STABLE_INODES => (!on).then_some(
+            "the numbers of inodes may be part of encrypted contents: make a new volume",
+        ),
         Compat::RESIZE_INODE => {
-            Off("the blocks behind the descriptors are in use: make a new volume")
+            on.then_some("the blocks behind the descriptors are in use: make a new volume")
         }
-        Compat::EXT_ATTR | Compat::SPARSE_SUPER2 => Neither("only mkfs can choose it"),
-        _ => Neither("it is not a feature that can be switched"),
+        Compat::EXT_ATTR | Compat::SPARSE_SUPER2 => Some(NEW),
+        _ => Some(NO_TOOL),
+    }
+}
+
+fn incompat(bit: Incompat, on: bool) -> Option<&'static str> {
+    match bit {
+        Incompat::CSUM_SEED | Incompat::MMP => None,
+        Incompat::EXTENTS | Incompat::LARGE_DIR => (!on).then_some(FILES),
+        Incompat::FLEX_BG => {
+            (!on).then_some("metadata of groups lies in other groups: make a new volume")
+        }
+        Incompat::FILETYPE => Some("all directories would change: use tune2fs, and then e2fsck -f"),
+        Incompat::BIT64 if on => Some("all descriptors would change: use resize2fs -b"),
+        Incompat::BIT64 => Some("all descriptors would change: use resize2fs -s"),
+        Incompat::META_BG | Incompat::INLINE_DATA => Some(NEW),
+        Incompat::CASEFOLD => Some(NOT_WRITTEN),
+        Incompat::EA_INODE | Incompat::ENCRYPT => Some(if on { NOT_WRITTEN } else { FILES }),
+        Incompat::NEEDS_RECOVERY => Some(STATE),
+        Incompat::JOURNAL_DEV => Some("a device for a journal is made so: mke2fs -O journal_dev"),
+        _ => Some(NO_TOOL),
+    }
+}
+
+fn ro_compat(bit: RoCompat, on: bool) -> Option<&'static str> {
+    match bit {
+        RoCompat::LARGE_FILE
+        | RoCompat::HUGE_FILE
+        | RoCompat::DIR_NLINK
+        | RoCompat::EXTRA_ISIZE
+        | RoCompat::PROJECT => None,
+        RoCompat::QUOTA | RoCompat::READONLY => Some(NOT_WRITTEN),
+        RoCompat::VERITY => Some(if on { NOT_WRITTEN } else { FILES }),
+        RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG => {
+            Some("all metadata would change: use tune2fs, on a volume that e2fsck -f has checked")
+        }
+        RoCompat::SPARSE_SUPER if on => {
+            Some("copies of the superblock would go: use tune2fs, and then e2fsck -f")
+        }
+        RoCompat::SPARSE_SUPER | RoCompat::BIGALLOC => Some(NEW),
+        RoCompat::ORPHAN_PRESENT => Some(STATE),
+        _ => Some(NO_TOOL),
     }
 }

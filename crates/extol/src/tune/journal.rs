@@ -35,6 +35,7 @@
 //!   blocks others may take is never replayed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use extol_block::{BlockDevice, BlockNr, SharedDevice};
 use extol_jbd2::format::{
@@ -258,8 +259,12 @@ impl Made {
     }
 
     /// What the superblock says of it while it is in use.
-    pub fn describe(&self, sb: &mut Superblock) {
+    pub fn describe(&self, fs: &MountedFs, sb: &mut Superblock) {
         forget(sb);
+        // (Without a journal "valid" is off while the volume is open.)
+        if fs.fixed.was_valid.load(Ordering::Acquire) {
+            sb.state |= State::VALID;
+        }
         sb.feature_compat |= Compat::HAS_JOURNAL;
         sb.feature_incompat |= Incompat::NEEDS_RECOVERY;
         sb.journal_inum = InodeNr::JOURNAL.0;
@@ -316,12 +321,14 @@ pub(super) fn forget(sb: &mut Superblock) {
 /// Takes the journal away, and the feature of fast commits with it.
 pub(super) fn remove(device: &SharedDevice, options: &MountOptions) -> Result<()> {
     let (fs, mut threads) = open(device, options)?;
+    let was_valid = fs.fixed.was_valid.load(Ordering::Acquire);
     let left = leave(&fs);
     close::abandon(&fs, &mut threads);
     left?;
     drop(fs);
     let (fs, mut threads) = open(device, options)?;
     let done = free(&fs);
+    fs.fixed.was_valid.store(was_valid && done.is_ok(), Ordering::Release);
     let closed = finish(&fs, &mut threads, &done);
     done.and(closed)
 }

@@ -117,19 +117,32 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
     // Said before the log is replayed: most refusals do not depend on what is in it.
     let sb = read_superblock(&**device, None)?;
+    let plan = Plan::of(&sb, request)?;
+    if nothing_to_do(&sb, &plan) {
+        return Ok(Tuned::default());
+    }
     known::check(&sb, &geometry(&**device, &sb)?, false).map_err(|e| {
         let line = e.to_string().replace("cannot mount read-write", "cannot be tuned");
         TuneError::Refused(line.replace("mount with -o ro", "use tune2fs"))
     })?;
-    let plan = Plan::of(&sb, request)?;
-    if !needs_recovery(&sb) && plan::changes(&sb, &plan.sb).is_empty() {
-        return Ok(Tuned::default());
-    }
     check_log(device, options, &sb, &plan.sb)?;
     if plan.drops_journal {
         return without_journal(device, options, request);
     }
     in_one(device, options, request)
+}
+
+/// True if the volume is as asked for already; nothing but its superblock is read.
+///
+/// # Errors
+/// What the superblock says against the request.
+pub fn is_done(device: &SharedDevice, request: &Request) -> Result<bool> {
+    let sb = read_superblock(&**device, None)?;
+    Ok(nothing_to_do(&sb, &Plan::of(&sb, request)?))
+}
+
+fn nothing_to_do(sb: &Superblock, plan: &Plan) -> bool {
+    !needs_recovery(sb) && plan::changes(sb, &plan.sb).is_empty()
 }
 
 /// Does what is asked for, in one transaction.
@@ -257,7 +270,7 @@ impl Parts {
     ) -> std::result::Result<(), FsError> {
         if let Some(made) = &self.journal {
             made.take(fs, h)?;
-            made.describe(sb);
+            made.describe(fs, sb);
         }
         if let Some(made) = &self.orphan_file {
             sb.orphan_file_inum = made.make(fs, h)?.0;

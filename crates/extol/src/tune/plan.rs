@@ -6,7 +6,7 @@ use extol_ondisk::superblock::{State, SuperFlags, uuid_text};
 use extol_ondisk::{Compat, Incompat, InodeNr, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 
-use super::{Change, NewJournal, Request, ReservedBlocks, Result, refuse};
+use super::{Change, NewJournal, Request, ReservedBlocks, Result, features, refuse};
 use crate::options::ErrorPolicy;
 
 /// Seconds between two updates of multi-mount protection, if none are given.
@@ -125,6 +125,10 @@ impl Plan {
     }
 
     fn switch(&mut self, feature: Feature, on: bool) -> Result<()> {
+        if let Some(why) = features::why_not(feature, on) {
+            let way = if on { "on" } else { "off" };
+            return refuse(format!("feature {} cannot be switched {way}: {why}", feature.name()));
+        }
         let sb = &mut self.sb;
         match (feature, on) {
             (Feature::Incompat(Incompat::CSUM_SEED), true) => {

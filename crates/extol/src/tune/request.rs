@@ -2,9 +2,8 @@
 
 use extol_ondisk::features::Feature;
 use extol_ondisk::superblock::DefaultMountOpts;
-use extol_vfs::{Size, nearest, number};
+use extol_vfs::{Size, bytes_text, nearest, number};
 
-use super::features::{self, Can};
 use super::{Result, TuneError, refuse};
 use crate::options::ErrorPolicy;
 
@@ -36,7 +35,7 @@ pub const DEFAULT_OPTIONS: &[&str] = &[
     "discard",
     "nodelalloc",
 ];
-/// Words that [`Request::set_features`] takes, if no other program is better for it.
+/// Features that can be switched, as words of [`Request::set_features`].
 pub const FEATURES: &[&str] = &[
     "dir_index",
     "^dir_index",
@@ -102,9 +101,9 @@ pub struct NewJournal {
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Request {
-    /// The label, at most 16 bytes.
+    /// The label, at most 16 bytes ([`cut`](Self::cut)).
     pub label: Option<Vec<u8>>,
-    /// Where the volume was last mounted, at most 64 bytes.
+    /// Where the volume was last mounted, at most 64 bytes ([`cut`](Self::cut)).
     pub last_mounted: Option<Vec<u8>>,
     /// The UUID.
     pub uuid: Option<[u8; 16]>,
@@ -184,10 +183,29 @@ impl Request {
         self.uuid.is_some() || !self.features.is_empty() || self.journal.is_some()
     }
 
+    /// Cuts a label and a directory of the last mount that are too long, as tune2fs and mkfs do; a
+    /// line about each.
+    pub fn cut(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (text, most, what) in
+            [(&mut self.label, 16, "label"), (&mut self.last_mounted, 64, "directory of -M")]
+        {
+            if let Some(text) = text.as_mut().filter(|text| text.len() > most) {
+                text.truncate(most);
+                let kept = bytes_text(text);
+                lines.push(format!(
+                    "the {what} is longer than {most} bytes and was cut to '{kept}'"
+                ));
+            }
+        }
+        lines
+    }
+
     /// Takes a list of features, each switched off by a `^` before it.
     ///
     /// # Errors
-    /// A feature that is not known or cannot be switched: why, and what to do.
+    /// A feature that is not known. (One that cannot be switched is refused only if the volume does
+    /// not have it as asked for already.)
     pub fn set_features(&mut self, list: &str) -> Result<()> {
         for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (name, on) = switched(word);
@@ -197,18 +215,6 @@ impl Request {
                     meant(name, Feature::names())
                 ));
             };
-            match (features::can(feature), on) {
-                (Can::Both, _) | (Can::On(_), true) | (Can::Off(_), false) => {}
-                (Can::Off(why), true) => {
-                    return refuse(format!("feature {name} cannot be switched on: {why}"));
-                }
-                (Can::On(why), false) => {
-                    return refuse(format!("feature {name} cannot be switched off: {why}"));
-                }
-                (Can::Neither(why), _) => {
-                    return refuse(format!("feature {name} cannot be switched: {why}"));
-                }
-            }
             self.features.retain(|(other, _)| *other != feature);
             self.features.push((feature, on));
         }
@@ -399,6 +405,7 @@ fn hash(name: &str) -> Result<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::features;
     use super::*;
 
     #[test]
@@ -425,14 +432,12 @@ mod tests {
     #[test]
     fn all_features_have_an_answer() {
         for name in Feature::names() {
-            for word in [name.to_owned(), format!("^{name}")] {
-                let taken = Request::default().set_features(&word);
-                let offered = FEATURES.contains(&word.as_str());
-                assert_eq!(taken.is_ok(), offered, "{word}: {taken:?}");
-                if let Err(error) = taken {
-                    let line = error.to_string();
-                    assert!(line.contains(name) && line.contains(": "), "{line}");
-                }
+            let feature = Feature::parse(name).expect(name);
+            for (word, on) in [(name.to_owned(), true), (format!("^{name}"), false)] {
+                Request::default().set_features(&word).expect(&word);
+                let refused = features::why_not(feature, on);
+                assert_eq!(refused.is_none(), FEATURES.contains(&word.as_str()), "{word}");
+                assert!(refused.is_none_or(|why| why.contains([':', ' '])), "{word}: {refused:?}");
             }
         }
     }

@@ -8,6 +8,8 @@ mod common;
 mod copies;
 mod crash;
 mod journal;
+mod large_moves;
+mod lent;
 mod matrix;
 mod minimum;
 mod odd;

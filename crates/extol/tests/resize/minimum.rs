@@ -1,5 +1,8 @@
 //! The minimum of a volume, in one go and step by step, beside `resize2fs -M`.
 
+use std::sync::Arc;
+
+use extol_block::{FileDevice, OpenOptions};
 use extol_testkit::{Need, require};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -120,4 +123,49 @@ fn the_way_to_the_minimum_matters_little() {
         let apart = once.abs_diff(stepwise);
         assert!(apart * 100 <= once, "{what}: {once}, stepwise {stepwise}");
     }
+}
+
+/// Each size from the minimum on can be had at once: the log becomes shorter where it must.
+#[test]
+fn what_is_not_below_the_minimum_is_not_refused() {
+    if !require(&[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let image = Image::new("256M", &["-t", "ext4", "-b", "4096", "-J", "size=32"]);
+    image.with(|fs| fill_some(fs, 8));
+    let least = copy(&image).with(|fs| fs.resize(Target::Minimum, &mut |_| true).unwrap().blocks);
+    assert!(least < 8192, "the log alone was longer: {least}");
+    for blocks in [least, least + 100, 4000, 7000, 8500, 20_000] {
+        let image = copy(&image);
+        let what = format!("{blocks} blocks, and the minimum is {least}");
+        let done = image.with(|fs| fs.resize(Target::Blocks(blocks), &mut |_| true)).expect(&what);
+        assert_eq!(done.blocks, blocks, "{what}");
+        image.assert_clean(&what);
+        image.with(|fs| assert_some(fs, 8, &what));
+    }
+    let refused = image.with(|fs| fs.resize(Target::Blocks(least / 2), &mut |_| true));
+    assert!(refused.is_err());
+}
+
+/// The resize inode reserves so many descriptor blocks that one transaction with all of them is
+/// more than a transaction has otherwise.
+#[test]
+fn reserved_descriptor_blocks_may_be_as_many_as_the_log_holds() {
+    if !require(&[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let image = Image::new("9G", &["-t", "ext4", "-b", "4096", "-J", "size=16"]);
+    assert!(image.number("Reserved GDT blocks") > 1000);
+    image.with(|fs| fill_some(fs, 8));
+    let device = Arc::new(FileDevice::open(&image.path, &OpenOptions::read_only()).unwrap());
+    let said = Ext4::minimum(&(device as _), &MountOptions::default(), &mut |_| true).unwrap();
+    for blocks in [said.blocks - 300_000, said.blocks + 3_000_000, said.minimum] {
+        let what = format!("{blocks} blocks");
+        let done = image.with(|fs| fs.resize(Target::Blocks(blocks), &mut |_| true)).expect(&what);
+        assert_eq!(done.blocks, blocks, "{what}");
+        image.assert_clean(&what);
+        image.with(|fs| assert_some(fs, 8, &what));
+    }
+    let smaller = image.with(|fs| fs.resize(Target::Minimum, &mut |_| true)).unwrap();
+    assert_eq!(smaller.blocks, said.minimum);
 }

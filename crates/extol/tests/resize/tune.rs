@@ -211,6 +211,43 @@ fn refused_requests_change_nothing() {
     }
 }
 
+/// A feature that the volume has as asked for is nothing to do, whatever it is; any other is
+/// switched, or refused with an advice that holds: tune2fs is named if it can do it, and only then.
+#[test]
+fn each_feature_is_switched_or_refused_with_what_helps() {
+    if !testkit::require(&[testkit::Need::Tool("tune2fs")]) {
+        return;
+    }
+    let base = Image::new("40M", &["-t", "ext4"]);
+    let bytes = std::fs::read(&base.path).unwrap();
+    let has = base.superblock();
+    let has = has.lines().find(|line| line.starts_with("Filesystem features:")).unwrap();
+    let has: Vec<_> = has.split_whitespace().collect();
+    let aliases = ["extents", "uninit_groups", "fname_encoding", "has_snapshot"];
+    for name in extol_ondisk::features::Feature::names().chain(aliases) {
+        for on in [true, false] {
+            let word = format!("{}{name}", if on { "" } else { "^" });
+            let image = base.copy();
+            let done = image.tune(&request(&format!("-O {word}")));
+            let is = has.contains(&name) || name == "extents";
+            if is == on {
+                assert_eq!(done.expect(&word), Tuned::default(), "{word}");
+                assert!(bytes == std::fs::read(&image.path).unwrap(), "{word}");
+                continue;
+            }
+            let Err(error) = done else { continue };
+            let line = error.to_string();
+            assert!(bytes == std::fs::read(&image.path).unwrap(), "{word}: it has written");
+            let (code, text) = run("tune2fs", &["-O", &word], &image.path);
+            // (Of 64bit it only says what to use, and ends with 0.)
+            let theirs = code == 0 && !text.contains("Please run `resize2fs");
+            assert_eq!(line.contains("use tune2fs"), theirs, "{word}: {line}\n{text}");
+            let new = ["new volume", "leave it out", "resize2fs", "e2fsck", "mke2fs"];
+            assert!(theirs || new.iter().any(|what| line.contains(what)), "{word}: {line}");
+        }
+    }
+}
+
 /// The UUID of a volume with an external journal is in two places.
 #[test]
 fn the_uuid_beside_an_external_journal_stays() {

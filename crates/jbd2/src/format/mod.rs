@@ -28,7 +28,7 @@ pub use descriptor::{DescriptorReader, DescriptorWriter, Tag, TagFlags};
 pub use features::Features;
 pub use header::{BlockKind, HEADER_SIZE, Header, MAGIC, escape, unescape};
 pub use revoke::{RevokeReader, RevokeWriter};
-pub use size::{FAST_COMMIT_RATIO, MAX_LOG_BLOCKS, usual_log_blocks};
+pub use size::{FAST_COMMIT_RATIO, LEAST_BLOCKS, MAX_LOG_BLOCKS, usual_log_blocks};
 pub use superblock::{
     CHECKSUM_CRC32C, DEFAULT_FC_BLOCKS, JournalSuperblock, MIN_LOG_BLOCKS, SUPERBLOCK_SIZE,
 };

@@ -16,6 +16,7 @@ use super::Journal;
 use super::batch::BATCH_FULL;
 use super::state::{Admission, State};
 use crate::handle::Handle;
+use crate::space::LogSpace;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result};
 
@@ -43,7 +44,8 @@ impl Journal {
     }
 
     /// A handle with more credits than a transaction has otherwise, for a journal that no other
-    /// thread uses yet: the replay of fast commits, which must become one transaction.
+    /// thread uses: the replay of fast commits, which must become one transaction, or an inode that
+    /// gets another number.
     ///
     /// # Errors
     /// If the journal was aborted or has a transaction already, or the log cannot hold so many
@@ -53,12 +55,34 @@ impl Journal {
         let mut state = self.state.lock();
         state.failure.check()?;
         if state.tx.running.is_some() || !self.has_room(&state, credits) {
-            let max = if state.tx.running.is_some() { 0 } else { self.max_credits() };
+            let is_empty = state.tx.running.is_none();
+            drop(state);
+            let max = if is_empty { self.max_credits_alone() } else { 0 };
             return Err(JournalError::TooManyCredits { wanted: credits, max });
         }
         let tx = self.join_running(&mut state, credits);
         drop(state);
         Ok(Handle::new(Arc::clone(self), tx, credits))
+    }
+
+    /// Most credits that [`start_alone`](Self::start_alone) takes of an empty log.
+    #[must_use]
+    pub fn max_credits_alone(&self) -> u32 {
+        let blocks = self.state.lock().log.space.as_ref().map_or(0, LogSpace::len);
+        let (mut low, mut high) = (self.max_credits(), blocks);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            if self.room_for(middle) <= blocks { low = middle } else { high = middle - 1 }
+        }
+        low
+    }
+
+    /// Blocks of the shortest log, without those for fast commits, that takes a handle with so many
+    /// credits [alone](Self::start_alone).
+    #[must_use]
+    pub fn log_for_alone(&self, credits: u32) -> u32 {
+        // (With its superblock.)
+        self.room_for(credits).saturating_add(1)
     }
 
     /// True while the journal lets no handle in (freeze, close).

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_block::{
     BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice,
@@ -87,7 +88,8 @@ impl Overlay {
     /// `device` as it would read after recovery, for changes that stay in memory.
     #[must_use]
     pub fn scratch(self, device: SharedDevice, size: BlockSize) -> ScratchDevice {
-        ScratchDevice { device, overlay: Mutex::new(self), size }
+        let [bytes, least] = [device.size(); 2].map(AtomicU64::new);
+        ScratchDevice { device, overlay: Mutex::new(self), size, bytes, least }
     }
 
     /// `device` as it would read after recovery, read-only.
@@ -116,6 +118,16 @@ impl Overlay {
             if let Some(block) = self.get(piece.block) {
                 buf[piece.bytes].copy_from_slice(&block[piece.inside]);
             }
+        }
+    }
+
+    /// Forgets what lies behind so many bytes.
+    fn cut(&mut self, bytes: u64, size: BlockSize) {
+        self.blocks.retain(|nr, _| BlockNr(*nr).offset(size) < bytes);
+        let last = bytes >> size.bits();
+        let kept = (bytes - BlockNr(last).offset(size)) as usize;
+        if let Some(block) = self.blocks.get_mut(&last) {
+            Arc::make_mut(block)[kept..].fill(0);
         }
     }
 }
@@ -277,12 +289,17 @@ impl BlockDevice for OverlayDevice {
     }
 }
 
-/// A device seen through an [`Overlay`] that takes every change. The device itself stays as it is.
+/// A device seen through an [`Overlay`] that takes every change, of its size as well. The device
+/// itself stays as it is.
 #[derive(Debug)]
 pub struct ScratchDevice {
     device: SharedDevice,
     overlay: Mutex<Overlay>,
     size: BlockSize,
+    /// Bytes that it has by now.
+    bytes: AtomicU64,
+    /// Bytes that it has always had: behind them nothing of the device shows.
+    least: AtomicU64,
 }
 
 impl ScratchDevice {
@@ -291,11 +308,28 @@ impl ScratchDevice {
     pub fn overlay(&self) -> Overlay {
         self.overlay.lock().clone()
     }
+
+    /// The device as it is; zeros behind its end.
+    fn read_below(&self, buf: &mut [u8], offset: u64) -> extol_block::Result<()> {
+        let least = self.least.load(Ordering::Acquire);
+        let there = least.saturating_sub(offset).min(buf.len() as u64);
+        let (there, behind) = buf.split_at_mut(usize::try_from(there).unwrap_or(buf.len()));
+        behind.fill(0);
+        if there.is_empty() { Ok(()) } else { self.device.read_at(there, offset) }
+    }
+
+    fn check_range(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.size()) {
+            return Ok(());
+        }
+        let past = std::io::ErrorKind::InvalidInput.into();
+        Err(DeviceError::new(op, offset, len, past))
+    }
 }
 
 impl BlockDevice for ScratchDevice {
     fn size(&self) -> u64 {
-        self.device.size()
+        self.bytes.load(Ordering::Acquire)
     }
 
     fn alignment(&self) -> usize {
@@ -307,23 +341,20 @@ impl BlockDevice for ScratchDevice {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_block::Result<()> {
-        self.device.read_at(buf, offset)?;
+        self.check_range(DeviceOp::Read, offset, buf.len() as u64)?;
+        self.read_below(buf, offset)?;
         self.overlay.lock().show(buf, offset, self.size);
         Ok(())
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> extol_block::Result<()> {
-        let len = buf.len() as u64;
-        if offset.checked_add(len).is_none_or(|end| end > self.device.size()) {
-            let past = std::io::ErrorKind::InvalidInput.into();
-            return Err(DeviceError::new(DeviceOp::Write, offset, len, past));
-        }
+        self.check_range(DeviceOp::Write, offset, buf.len() as u64)?;
         let mut overlay = self.overlay.lock();
         for piece in pieces(buf.len(), offset, self.size) {
             let mut block = vec![0; self.size.len()];
             if piece.bytes.len() < block.len() {
                 let at = piece.block.offset(self.size);
-                self.device.read_at(&mut block, at)?;
+                self.read_below(&mut block, at)?;
                 overlay.show(&mut block, at, self.size);
             }
             block[piece.inside].copy_from_slice(&buf[piece.bytes]);
@@ -349,6 +380,16 @@ impl BlockDevice for ScratchDevice {
             let now = (len - done).min(zeros.len() as u64);
             self.write_at(&zeros[..now as usize], offset + done)?;
             done += now;
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, bytes: u64) -> extol_block::Result<()> {
+        let before = self.bytes.swap(bytes, Ordering::AcqRel);
+        if bytes < before {
+            // What is added later reads as zeros.
+            self.least.fetch_min(bytes, Ordering::AcqRel);
+            self.overlay.lock().cut(bytes, self.size);
         }
         Ok(())
     }

@@ -55,6 +55,11 @@ impl Share {
     }
 }
 
+/// How many blocks are kept for root in a volume of so many, if their share stays.
+pub(super) fn kept_for_root(sb: &Superblock, blocks: u64) -> u64 {
+    Share::of(sb).at(blocks)
+}
+
 pub(super) fn geometry(sb: &Superblock) -> Result<Geometry, ResizeError> {
     Geometry::new(sb, None).or_else(|e| refuse(format!("a volume of that size is impossible: {e}")))
 }

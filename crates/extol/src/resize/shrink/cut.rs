@@ -18,11 +18,12 @@ use super::super::plan::{self, smaller::Smaller};
 use super::super::reserved::{self, Reserved};
 use super::super::{ResizeError, refuse};
 use super::fixed::check_inodes_moved;
-use super::mover::settle;
+use super::mover::{handle, settle};
 use crate::alloc::{Cut, Fixed};
 use crate::error;
 use crate::fast_commit::{self, Delta, Reason};
 use crate::mounted::MountedFs;
+use crate::volume::Volume;
 
 /// Cuts the volume. Nothing is left behind its new end, or this is refused.
 pub(super) fn cut(
@@ -35,29 +36,20 @@ pub(super) fn cut(
     let vol = &fs.vol;
     let cut = Cut::plan(&vol.alloc, &plan.geo)?;
     let credits = credits(fs, plan, reserved, &cut);
-    let most = vol.journal.max_credits();
-    if credits > most {
-        return refuse(format!(
-            "the journal is too small: the end is cut by a transaction of {credits} blocks, and \
-             this one holds {most}; give the volume a larger journal (extol tune -O \
-             ^has_journal, then extol tune -J size=)"
-        ));
-    }
+    let mut h = handle(fs, credits, "cutting the end off")?;
     vol.journal.set_home_first(Some(vol.geo.super_block().0));
-    fs.transact(credits, |h| {
-        fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
-        if let Some(reserved) = reserved {
-            reserved.cut(vol, h, (&vol.geo, &plan.geo))?;
-        }
-        let (free, inodes) = cut.apply(&vol.alloc, h)?;
-        fs.sb.update(h, |sb| {
-            plan::apply(sb, &plan.sb);
-            sb.free_blocks_count = free;
-            sb.free_inodes_count = u32::try_from(inodes).unwrap_or(u32::MAX);
-        })?;
-        vol.alloc.keep_for_root(plan.sb.r_blocks_count);
-        Ok(())
+    fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::Resize });
+    if let Some(reserved) = reserved {
+        reserved.cut(vol, &mut h, (&vol.geo, &plan.geo))?;
+    }
+    let (free, inodes) = cut.apply(&vol.alloc, &mut h)?;
+    fs.sb.update(&mut h, |sb| {
+        plan::apply(sb, &plan.sb);
+        sb.free_blocks_count = free;
+        sb.free_inodes_count = u32::try_from(inodes).unwrap_or(u32::MAX);
     })?;
+    vol.alloc.keep_for_root(plan.sb.r_blocks_count);
+    h.stop().map_err(error::journal)?;
     if planted::has(planted::Bug::DeviceCutEarly) {
         let bytes = plan.geo.blocks() << vol.geo.block_size.bits();
         vol.dev.set_size(bytes).map_err(error::device)?;
@@ -74,9 +66,9 @@ fn credits(fs: &MountedFs, plan: &Smaller, reserved: Option<Reserved>, cut: &Cut
 }
 
 /// The most that any cut costs.
-pub(super) fn most_credits(fs: &MountedFs) -> Result<u32, ResizeError> {
-    let geo = &fs.vol.geo;
-    let lists = Reserved::read(&fs.vol)?.map_or(0, |_| geo.desc_blocks() + geo.reserved_gdt());
+pub(super) fn most_credits(vol: &Volume) -> Result<u32, ResizeError> {
+    let geo = &vol.geo;
+    let lists = Reserved::read(vol)?.map_or(0, |_| geo.desc_blocks() + geo.reserved_gdt());
     Ok((1 + reserved::CREDITS + lists).saturating_add(geo.groups().saturating_mul(2)))
 }
 

@@ -11,8 +11,10 @@
 //! of NFS it is another file: its handles have number and generation.)
 //!
 //! Odd cases
-//! - A directory whose subdirectories do not fit into one transaction, or a file whose names do
-//!   not: refused before anything is changed (`survey`). In between `..` would be wrong in some.
+//! - A directory whose subdirectories, or a file whose names, are more than a transaction has: it
+//!   gets the whole log, which is empty (`handle`). More than that has room for is refused before
+//!   anything is changed (`survey`): in between `..` would be wrong in some. A log that becomes
+//!   shorter keeps room for the largest one (`shortest`).
 //! - A directory with more subdirectories than can be counted has one link, and keeps it.
 //! - A name may be in a directory that has got another number meanwhile: `Mover::now` knows it.
 //! - Inodes of the volume itself (journal, orphan file, quotas) have low numbers; others are
@@ -33,7 +35,7 @@ use extol_ondisk::InodeNr;
 use extol_vfs::FsError;
 
 use super::super::{ResizeError, refuse};
-use super::mover::settle;
+use super::mover::{handle, settle};
 use super::survey::{self, Behind, OWN_CREDITS};
 use crate::dir::{self, Number};
 use crate::error;
@@ -109,7 +111,7 @@ impl Mover<'_> {
         let blocks = survey::blocks(fs, by_number, ino.0, &children)?;
         survey::check_credits(fs, ino.0, behind.is_dir, blocks)?;
         let what = Move { old, is_dir: behind.is_dir, places, children: &children };
-        let mut h = fs.start(blocks + OWN_CREDITS)?;
+        let mut h = handle(fs, blocks + OWN_CREDITS, "the move of an inode")?;
         fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::Resize });
         match self.in_handle(&mut h, &what) {
             Ok(new) => {

@@ -7,13 +7,13 @@ use super::super::plan::smaller::{overhead, smaller, worthwhile};
 use crate::mounted::MountedFs;
 
 /// The fewest blocks by the numbers alone: room for all blocks of files and all inodes in use.
-/// (Extents that must be divided may take more.)
-pub(crate) fn least(fs: &MountedFs) -> Result<u64, ResizeError> {
+/// (Extents that must be divided may take more.) `spare` blocks of the log will go, too.
+pub(crate) fn least(fs: &MountedFs, spare: u64) -> Result<u64, ResizeError> {
     let geo = &fs.vol.geo;
     let sb = fs.sb.read(Clone::clone);
     let now = fs.vol.alloc.counters();
     let in_use = geo.blocks() - geo.first_data_block - overhead(geo);
-    let in_use = in_use.saturating_sub(now.free_on_disk);
+    let in_use = in_use.saturating_sub(now.free_on_disk).saturating_sub(spare);
     let inodes = u64::from(geo.inodes()).saturating_sub(now.free_inodes);
     let by_inodes = inodes.div_ceil(geo.inodes_per_group.into()).max(1);
     let room = |groups: u64| -> Result<u64, ResizeError> {

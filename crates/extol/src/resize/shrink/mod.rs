@@ -13,6 +13,7 @@
 //! | `map` | what an inode's map has there: data, tree blocks |
 //! | `others` | attribute blocks, the orphan file, the MMP block |
 //! | `journal` | moves the log |
+//! | `lend` | a log for a volume that has none |
 //! | `clear` | empties a run of blocks |
 //! | `fixed` | bitmaps and inode tables of groups that stay, the map of the resize inode |
 //! | `cut` | the transaction |
@@ -35,6 +36,7 @@ mod fixed;
 mod inodes;
 mod journal;
 mod least;
+mod lend;
 mod map;
 mod mover;
 mod others;
@@ -42,11 +44,15 @@ mod survey;
 
 pub(super) use clear::clear;
 pub(crate) use inodes::move_inodes;
-use journal::shorten_journal;
 pub(crate) use journal::{map as journal_map, move_journal};
+use journal::{shorten_journal, spare_blocks};
+pub(crate) use lend::{
+    clear_unused as clear_unused_journal, give as lend_log, has_unused as has_unused_journal,
+    is_lent, size_with_room, swallow, tail, take_back,
+};
 pub use mover::Vacated;
-pub(super) use mover::settle;
 pub(crate) use mover::vacate;
+pub(super) use mover::{handle, settle};
 
 use extol_block::BlockNr;
 use extol_vfs::FsError;
@@ -55,7 +61,7 @@ use super::plan::smaller::{Smaller, smaller, worthwhile};
 use super::reserved::Reserved;
 use super::{ResizeError, ResizeProgress, refuse};
 use crate::mounted::MountedFs;
-use least::least;
+pub(crate) use least::least;
 
 type Result<T> = std::result::Result<T, ResizeError>;
 
@@ -68,61 +74,139 @@ pub(crate) enum Aim {
     Least,
 }
 
-/// Makes the volume smaller, as near to the aim as the room in front of the end allows. Gives how
-/// many blocks it has then (as many as before: it could not be cut); `None` if `progress` has
-/// stopped it before the cut. After a cut the volume must be closed and opened again ([`finish`]);
-/// then more may go: what the groups had in others that went is free.
+/// What a run has reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reached {
+    /// Blocks that the volume has, without a journal that is lent: that is still behind them. As
+    /// many as before: it could not become smaller.
+    pub blocks: u64,
+    /// The end was cut off: the volume must be closed and opened again ([`finish`]). Then more may
+    /// go: what the groups had in others that went is free.
+    pub is_cut: bool,
+}
+
+/// Makes the volume smaller, as near to the aim as the room in front of the end allows. `None` if
+/// `progress` has stopped it before the cut.
 ///
 /// The caller keeps all other users of the volume out.
 pub(crate) fn shrink(
     fs: &MountedFs,
     aim: Aim,
     progress: &mut dyn FnMut(ResizeProgress) -> bool,
-) -> Result<Option<u64>> {
+) -> Result<Option<Reached>> {
     fs.check_writable()?;
     let Some(_one) = fs.resizing.try_lock() else {
         return Err(ResizeError::Busy);
     };
     if !fs.vol.journal.has_log() {
-        return refuse(
-            "a volume without a journal cannot be made smaller: a crash would damage it; give it \
-             one first (extol tune -j)",
-        );
+        return refuse("the journal is not in use: a crash would damage the volume");
     }
-    if aim == Aim::Least {
-        // The number is the same whatever the way there, so the log is as short as may be.
-        shorten_journal(fs, cut::most_credits(fs)?)?;
-    }
-    let minimum = least(fs)?;
-    let mut target = match aim {
+    let lent = if lend::is_lent(fs)? { Some(Lent::of(fs)?) } else { None };
+    let transaction = cut::most_credits(&fs.vol)?;
+    let spare = match lent {
+        Some(lent) => lent.blocks,
+        None => spare_blocks(fs, transaction)?.into(),
+    };
+    let minimum = least(fs, spare)?;
+    let wish = match aim {
         Aim::Least => minimum,
         Aim::Blocks(blocks) => worthwhile(&fs.vol.geo, blocks),
     };
-    if target < minimum {
+    if wish < minimum {
         return Err(ResizeError::TooSmall { minimum });
     }
-    let (now, mut step, mut first) = (fs.vol.geo.blocks(), 0, None);
+    if lent.is_none() && (aim == Aim::Least || wish < least(fs, 0)?) {
+        // The minimum is the same whatever the way there, so the log is as short as may be.
+        shorten_journal(fs, transaction)?;
+    }
+    let now = lent.map_or(fs.vol.geo.blocks(), |lent| lent.end);
+    let with_room = |target| match lent {
+        Some(lent) => lent.with_room(fs, target),
+        None => target,
+    };
+    let mut target = match lent.filter(|_| wish > minimum) {
+        Some(lent) => lent.with_room_below(fs, wish).max(minimum),
+        None => wish,
+    };
+    target = with_room(target);
+    let (mut step, mut first) = (0, None);
     let done = loop {
         if target >= now {
-            break first.filter(|_| aim != Aim::Least).map_or(Ok(Some(now)), Err);
+            let same = Reached { blocks: now, is_cut: false };
+            break first.filter(|_| aim != Aim::Least).map_or(Ok(Some(same)), Err);
         }
-        match shrink_to(fs, target, progress) {
+        match shrink_to(fs, target, lent, progress) {
             Err(e @ ResizeError::NoRoom { .. }) => {
                 first.get_or_insert(e);
                 // What is left would have fitted into as many blocks more. Near the old size
                 // half the rest is tried: a size that has room is not to be passed over.
-                step = fs.vol.alloc.used_behind(BlockNr(target))?.max(1).max(step * 2);
+                let left = fs.vol.alloc.used_behind(BlockNr(target))?;
+                let left = left.saturating_sub(lent.map_or(0, |lent| lent.blocks));
+                step = left.max(1).max(step * 2);
                 let half = target.midpoint(now).max(target + 1);
-                target = worthwhile_above(fs, target.saturating_add(step).min(half));
+                let next = worthwhile_above(fs, target.saturating_add(step).min(half));
+                target = with_room(next);
             }
             done => break done,
         }
     };
-    if !matches!(done, Ok(Some(blocks)) if blocks < fs.vol.geo.blocks()) {
+    if !matches!(done, Ok(Some(Reached { is_cut: true, .. }))) {
         // (After an error nothing is written any more, or all is as before.)
         mover::settle(fs).and_then(|()| fs.vol.alloc.set_limit(None)).ok();
     }
     done
+}
+
+/// A log that is lent, and goes in the end.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    /// Blocks of the journal's inode.
+    blocks: u64,
+    /// Blocks that it takes to move.
+    room: u64,
+    /// Where the volume ends without it.
+    end: u64,
+    /// It is behind all else that is in use.
+    is_last: bool,
+}
+
+impl Lent {
+    fn of(fs: &MountedFs) -> Result<Self> {
+        lend::keep_log(fs)?;
+        let tail = lend::tail(fs)?;
+        let end = tail.unwrap_or_else(|| fs.vol.geo.blocks());
+        let blocks = lend::blocks(fs)?;
+        // (A block map has more map blocks on the way.)
+        let room = if lend::has_extents(&fs.vol.geo) { blocks } else { blocks + blocks / 16 + 16 };
+        Ok(Self { blocks, room, end, is_last: tail.is_some() })
+    }
+
+    /// Where the block group ends that is the last one of a volume with so many blocks.
+    fn group_end(fs: &MountedFs, target: u64) -> u64 {
+        let geo = &fs.vol.geo;
+        let last = geo.group_of_block(BlockNr(target.saturating_sub(1)));
+        geo.group_first_block(last).0 + u64::from(geo.group_blocks(last))
+    }
+
+    /// True if the log is behind such an end, or has room there, in the same group.
+    fn has_room(self, fs: &MountedFs, target: u64) -> bool {
+        let end = Self::group_end(fs, target);
+        self.is_last && end > self.end || end.saturating_sub(target) >= self.room
+    }
+
+    /// The first size from this one on for which the log has room behind it.
+    fn with_room(self, fs: &MountedFs, target: u64) -> u64 {
+        match self.has_room(fs, target) {
+            true => target,
+            false => worthwhile_above(fs, Self::group_end(fs, target) + 1),
+        }
+    }
+
+    /// The last one up to this one, in the same group.
+    fn with_room_below(self, fs: &MountedFs, target: u64) -> u64 {
+        let most = Self::group_end(fs, target).saturating_sub(self.room);
+        if self.has_room(fs, target) { target } else { most.min(target) }
+    }
 }
 
 /// The first size from this one on with a last group that makes sense.
@@ -134,15 +218,27 @@ fn worthwhile_above(fs: &MountedFs, target: u64) -> u64 {
 fn shrink_to(
     fs: &MountedFs,
     target: u64,
+    lent: Option<Lent>,
     progress: &mut dyn FnMut(ResizeProgress) -> bool,
-) -> Result<Option<u64>> {
-    let plan = smaller(&fs.sb.read(Clone::clone), &fs.vol.geo, target)?;
+) -> Result<Option<Reached>> {
+    let (sb, geo) = (fs.sb.read(Clone::clone), &fs.vol.geo);
+    let end = lent.map_or(target, |_| Lent::group_end(fs, target));
+    let is_cut = end < geo.blocks();
+    let plan = match is_cut {
+        true => smaller(&sb, geo, end)?,
+        false => Smaller { sb, geo: geo.clone() },
+    };
     let reserved = Reserved::read(&fs.vol)?;
     mover::settle(fs)?;
     fs.vol.alloc.set_limit(Some(BlockNr(target)))?;
-    match emptied(fs, &plan, reserved, progress) {
+    match emptied(fs, &plan, reserved, (target, lent), progress) {
         Ok(None) => Ok(None),
-        Ok(Some(reserved)) => cut::cut(fs, &plan, reserved).map(|()| Some(target)),
+        Ok(Some(reserved)) => {
+            if is_cut {
+                cut::cut(fs, &plan, reserved)?;
+            }
+            Ok(Some(Reached { blocks: target, is_cut }))
+        }
         Err(ResizeError::Fs(FsError::NoSpace)) => Err(ResizeError::NoRoom {
             what: "what files have behind it finds no room",
             blocks: target,
@@ -151,23 +247,27 @@ fn shrink_to(
     }
 }
 
-/// Moves everything in front of the limit. `None` if `progress` has stopped it.
+/// Moves everything in front of the target, but a log that is lent behind it. `None` if `progress`
+/// has stopped it.
 fn emptied(
     fs: &MountedFs,
     plan: &Smaller,
     reserved: Option<Reserved>,
+    (target, lent): (u64, Option<Lent>),
     progress: &mut dyn FnMut(ResizeProgress) -> bool,
 ) -> Result<Option<Option<Reserved>>> {
-    let limit = BlockNr(plan.geo.blocks());
+    let limit = BlockNr(target);
     fixed::check_reserved_inodes(fs, limit)?;
     let all = fs.vol.alloc.used_behind(limit)?;
     if !progress(ResizeProgress { done: 0, all }) {
         return Ok(None);
     }
     let transaction = cut::expected_credits(fs, plan, reserved)?;
-    move_journal(fs, limit.0, transaction, &mut |done, all| {
-        progress(ResizeProgress { done, all })
-    })?;
+    if lent.is_none() {
+        move_journal(fs, limit.0, transaction, &mut |done, all| {
+            progress(ResizeProgress { done, all })
+        })?;
+    }
     let mut goes_on = true;
     move_inodes(fs, plan.geo.inodes().into(), &mut |done, all| {
         goes_on = progress(ResizeProgress { done, all });
@@ -188,6 +288,9 @@ fn emptied(
         reserved => reserved,
     };
     let (_, all_moved) = mover::empty(fs, limit, &mut tell)?;
+    if all_moved && lent.is_some() {
+        lend::move_behind(fs, target, plan.geo.blocks(), transaction)?;
+    }
     Ok(all_moved.then_some(reserved))
 }
 

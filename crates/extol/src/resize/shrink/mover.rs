@@ -18,9 +18,11 @@
 use std::sync::Arc;
 
 use extol_block::BlockNr;
+use extol_jbd2::Handle;
 use extol_ondisk::InodeNr;
 use extol_vfs::{FsError, Result};
 
+use super::super::{ResizeError, refuse};
 use crate::alloc::Run;
 use crate::error;
 use crate::inodes::Cell;
@@ -96,6 +98,33 @@ pub(in crate::resize) fn settle(fs: &MountedFs) -> Result<()> {
     files::sync_now(fs)??;
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)
 }
+
+/// A handle of a volume that nothing else uses: one with more credits than a transaction has gets
+/// the whole log. `what` takes them, in words.
+pub(in crate::resize) fn handle(
+    fs: &MountedFs,
+    credits: u32,
+    what: &str,
+) -> std::result::Result<Handle, ResizeError> {
+    let journal = &fs.vol.journal;
+    let most = journal.max_credits_alone();
+    if credits > most {
+        return refuse(format!(
+            "the journal is too small: {what} takes a transaction of {credits} blocks, and this \
+             one holds {most}; {LARGER_LOG}"
+        ));
+    }
+    fs.check_writable()?;
+    if credits <= journal.max_credits() {
+        return Ok(fs.start(credits)?);
+    }
+    journal.commit_all().and_then(|()| journal.checkpoint_all(&[])).map_err(error::journal)?;
+    Ok(journal.start_alone(credits).map_err(error::journal)?)
+}
+
+/// How a volume gets a larger log. (An orphan file needs a journal.)
+pub(in crate::resize) const LARGER_LOG: &str = "give the volume a larger one: extol tune -O \
+    ^has_journal,^orphan_file, then extol tune -J size=64";
 
 impl Mover<'_> {
     fn run(&mut self) -> Result<()> {

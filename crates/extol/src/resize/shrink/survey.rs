@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use extol_ondisk::{Compat, FileType, InodeNr};
 
 use super::super::{ResizeError, refuse};
+use super::mover::LARGER_LOG;
 use crate::alloc::Allocator;
 use crate::dir::{self, Number};
 use crate::inline;
@@ -89,7 +90,7 @@ fn inodes(fs: &MountedFs, limit: u32) -> Result<(Survey, u64)> {
             if fs.is_internal(ino.0) {
                 return refuse(format!(
                     "inode {ino} is behind the new end, and belongs to the volume itself: turn \
-                     its feature off with tune2fs (-O ^orphan_file, ^quota) and on again \
+                     its feature off (extol tune -O ^orphan_file) and on again \
                      afterwards, or choose a larger size"
                 ));
             }
@@ -165,7 +166,7 @@ fn check(fs: &MountedFs, ino: u32, behind: &Behind) -> Result<()> {
     if fs.table.is_referenced(ino) {
         return refuse(format!("the file with inode {ino} is in use: close it and try again"));
     }
-    let most = fs.vol.journal.max_credits();
+    let most = fs.vol.journal.max_credits_alone();
     let bound = (behind.places.len() as u64) + u64::from(behind.subdirs) + 1;
     if bound + u64::from(OWN_CREDITS) <= u64::from(most) {
         return Ok(());
@@ -179,16 +180,38 @@ fn check(fs: &MountedFs, ino: u32, behind: &Behind) -> Result<()> {
 
 /// Refuses a transaction that the log cannot hold.
 pub(super) fn check_credits(fs: &MountedFs, ino: u32, is_dir: bool, blocks: u32) -> Result<()> {
-    let most = fs.vol.journal.max_credits();
+    let most = fs.vol.journal.max_credits_alone();
     if blocks.saturating_add(OWN_CREDITS) <= most {
         return Ok(());
     }
     let what = if is_dir { "its subdirectories" } else { "its names" };
     refuse(format!(
         "the journal is too small: inode {ino} has to move, which takes a transaction of {} \
-         blocks with {what}, and this journal holds {most}; give the volume a larger journal",
+         blocks with {what}, and this journal holds {most}; {LARGER_LOG}",
         blocks.saturating_add(OWN_CREDITS)
     ))
+}
+
+/// The most blocks that the move of an inode can take, if that is more than a transaction has in
+/// any log. Inodes of the first group never move.
+pub(super) fn largest_move(fs: &MountedFs, usual: u32) -> Result<u32> {
+    let geo = &fs.vol.geo;
+    let mut most = 0;
+    for ino in (geo.inodes_per_group + 1..=geo.inodes()).map(InodeNr) {
+        if !fs.vol.alloc.is_inode_used(ino)? || fs.is_internal(ino.0) {
+            continue;
+        }
+        let raw = fs.vol.read_inode(ino)?;
+        let is_dir = raw.is_dir();
+        // (A directory with one link has more subdirectories than can be counted.)
+        let blocks = match raw.links {
+            1 if is_dir => children(fs, &Node { ino, raw }, true)?.len(),
+            links => links.into(),
+        };
+        most = most.max(u32::try_from(blocks).unwrap_or(u32::MAX));
+    }
+    let most = most.saturating_add(OWN_CREDITS);
+    Ok(if most > usual { most } else { 0 })
 }
 
 /// The subdirectories of a directory.

@@ -21,9 +21,11 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `blocks` | which blocks the file has |
 //! | `room` | takes blocks for the new log, and maps them behind the old one |
 //! | `switch` | the exchange of the maps |
 //! | `shorten` | makes the log shorter, and frees what is behind it |
+//! | `tail` | gets blocks behind the log |
 //! | `map` | makes the map of a file from its blocks |
 //!
 //! Odd cases
@@ -43,17 +45,20 @@
 //!   it is at home by then: map blocks that get longer go there before the inode, and those that
 //!   get shorter behind it (`Journal::set_home_last`).
 
+pub(super) mod blocks;
 pub(crate) mod map;
 mod room;
 mod shorten;
 mod switch;
+mod tail;
 
 use extol_jbd2::{Handle, planted};
-use extol_ondisk::{Compat, InodeFlags, InodeNr};
+use extol_ondisk::{Compat, InodeNr};
 use extol_vfs::FsError;
 
 use super::super::ResizeError;
 use super::mover::settle;
+use super::survey;
 use crate::alloc::Run;
 use crate::fast_commit::eligibility::Change;
 use crate::fast_commit::{self, Delta, Reason};
@@ -79,9 +84,28 @@ pub(crate) fn move_journal(
     transaction: u32,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {
+    move_log(fs, &Place { limit, within: None, transaction }, progress)
+}
+
+/// Where the log is to be.
+pub(super) struct Place {
+    /// In front of this block.
+    pub limit: u64,
+    /// In these blocks.
+    pub within: Option<Run>,
+    /// It holds a transaction of so many blocks.
+    pub transaction: u32,
+}
+
+/// Moves the log to a place, unless it is there.
+pub(super) fn move_log(
+    fs: &MountedFs,
+    place: &Place,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<()> {
     let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
-    let blocks = fs.vol.journal.log_blocks();
-    if !file.is_behind(limit)? {
+    let (blocks, limit) = (fs.vol.journal.log_blocks(), place.limit);
+    if file.is_at(place)? {
         return settle(fs).map_err(Into::into);
     }
     if usize::from(fs.vol.geo.inode_size) > SECTOR {
@@ -89,7 +113,7 @@ pub(crate) fn move_journal(
         return Err(ResizeError::NoRoom { what, blocks: limit });
     }
     let old = file.runs()?;
-    let (log, nodes) = file.take(blocks, limit, transaction)?;
+    let (log, nodes) = file.take(blocks, place)?;
     // The map blocks go home before the inode that has more blocks (JM-3).
     if !planted::has(planted::Bug::JournalMapLate) {
         fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(file.node.ino)?.0.nr()));
@@ -111,32 +135,50 @@ pub(crate) fn move_journal(
     Ok(())
 }
 
+/// The blocks by which the log can become shorter while it holds a transaction of so many.
+pub(super) fn spare_blocks(fs: &MountedFs, transaction: u32) -> Result<u32> {
+    if !fs.vol.journal.has_log() || fs.sb.read(|sb| sb.journal_inum) == 0 {
+        return Ok(0);
+    }
+    Ok(fs.vol.journal.log_blocks().saturating_sub(shortest(fs, transaction)?))
+}
+
 /// Makes the log as short as it may be while it holds a transaction of so many blocks.
 pub(super) fn shorten_journal(fs: &MountedFs, transaction: u32) -> Result<()> {
     let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
-    let keep = shortest(fs, transaction);
+    let keep = shortest(fs, transaction)?;
     if keep < fs.vol.journal.log_blocks() {
         file.shorten(keep)?;
     }
     Ok(settle(fs)?)
 }
 
-/// The shortest log that holds a transaction of so many blocks.
-fn shortest(fs: &MountedFs, transaction: u32) -> u32 {
-    let shortest = SHORTEST.max(transaction.saturating_add(SPARE).saturating_mul(SHARE));
+/// The shortest log that holds a transaction of so many blocks, and the move of any inode.
+fn shortest(fs: &MountedFs, transaction: u32) -> Result<u32> {
+    let journal = &fs.vol.journal;
+    let shortest = shortest_plain(transaction);
+    let shortest = match survey::largest_move(fs, shortest / SHARE - SPARE)? {
+        0 => shortest,
+        blocks => shortest.max(journal.log_for_alone(blocks)),
+    };
     let fast = fs.vol.geo.compat().contains(Compat::FAST_COMMIT);
-    shortest.saturating_add(if fast { fs.vol.journal.fast_blocks() } else { 0 })
+    Ok(shortest.saturating_add(if fast { journal.fast_blocks() } else { 0 }))
+}
+
+/// The same without an area for fast commits, for inodes that move by transactions of usual size.
+pub(super) fn shortest_plain(transaction: u32) -> u32 {
+    transaction.saturating_add(SPARE).saturating_mul(SHARE).max(SHORTEST)
 }
 
 /// The file that holds the log.
-struct JournalFile<'a> {
+pub(super) struct JournalFile<'a> {
     fs: &'a MountedFs,
     node: Node,
 }
 
 impl<'a> JournalFile<'a> {
     /// The file of a volume that has its log inside, without what a move has left behind the log.
-    fn open(fs: &'a MountedFs) -> Result<Option<Self>> {
+    pub(super) fn open(fs: &'a MountedFs) -> Result<Option<Self>> {
         fs.check_writable()?;
         let ino = fs.sb.read(|sb| sb.journal_inum);
         if ino == 0 || !fs.vol.journal.has_log() {
@@ -148,7 +190,7 @@ impl<'a> JournalFile<'a> {
         Ok(Some(file))
     }
 
-    fn read(fs: &'a MountedFs, ino: InodeNr) -> Result<Self> {
+    pub(super) fn read(fs: &'a MountedFs, ino: InodeNr) -> Result<Self> {
         let node = Node { ino, raw: fs.vol.read_inode(ino)? };
         Ok(Self { fs, node })
     }
@@ -159,16 +201,22 @@ impl<'a> JournalFile<'a> {
     }
 
     fn has_extents(&self) -> bool {
-        self.node.raw.flags.contains(InodeFlags::EXTENTS)
+        blocks::has_extents(&self.node)
     }
 
     fn runs(&self) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
-        crate::map::iterate(&self.fs.vol, &self.node, 0, u32::MAX, &mut |run| {
-            runs.push(Run { start: run.pblk, len: run.len });
-            true
-        })?;
-        Ok(runs)
+        Ok(blocks::runs(&self.fs.vol, &self.node)?)
+    }
+
+    /// The blocks of its map.
+    fn nodes(&self) -> Result<Vec<u64>> {
+        Ok(blocks::nodes(&self.fs.vol, &self.node)?)
+    }
+
+    fn is_at(&self, place: &Place) -> Result<bool> {
+        let start = place.within.map_or(0, |within| within.start.0);
+        let all = blocks::all(&self.fs.vol, self.node.ino)?;
+        Ok(all.iter().all(|run| run.start.0 >= start && run.end().0 <= place.limit))
     }
 
     /// Writes the inode, which has so many blocks, and its copy in the superblock.
@@ -195,8 +243,4 @@ fn pieces<T>(limit: u64) -> Result<T> {
 /// No fast commit can stand for this transaction.
 fn not_fast(h: &mut Handle) {
     fast_commit::note(h, Delta::AllIneligible { reason: Reason::Resize });
-}
-
-fn damaged() -> FsError {
-    FsError::corrupt("the journal's map makes no sense")
 }

@@ -6,7 +6,7 @@ use extol_vfs::FsError;
 
 use super::super::super::{ResizeError, refuse};
 use super::map as journal_map;
-use super::{JournalFile, Result, not_fast, pieces, shortest};
+use super::{JournalFile, Place, Result, not_fast, pieces, shortest};
 use crate::alloc::Run;
 use crate::error;
 use crate::map;
@@ -16,12 +16,8 @@ const PIECE: u32 = 2048;
 
 impl JournalFile<'_> {
     /// Takes blocks for a log of `want` blocks, or of as many as there are, and for its map.
-    pub(super) fn take(
-        &self,
-        want: u32,
-        limit: u64,
-        transaction: u32,
-    ) -> Result<(Vec<Run>, Vec<Run>)> {
+    pub(super) fn take(&self, want: u32, place: &Place) -> Result<(Vec<Run>, Vec<Run>)> {
+        let (limit, within) = (place.limit, place.within);
         let vol = &self.fs.vol;
         let (old_runs, old_nodes) = (self.runs()?.len(), self.nodes()?.len());
         // As many as one map block names, beside the old ones and map blocks that are data.
@@ -36,20 +32,25 @@ impl JournalFile<'_> {
         if most == 0 || self.has_extents() && old_nodes > 1 {
             return pieces(limit);
         }
-        let mut log = self.gather(want, most)?;
+        let mut log = self.gather(want, most, within)?;
         let found: u32 = log.iter().map(|run| run.len).sum();
         let old = u64::from(self.blocks()) + u64::from(found);
         let extents = old_runs + log.len() + old as usize / usize::from(extent::MAX_LEN);
         let per = vol.geo.block_len() as u64 / 4;
-        let wanted = match self.has_extents() {
-            true if old_nodes > 0 => 1,
-            // (The map that has both logs takes one of the two by itself.)
-            true if extents > journal_map::IN_INODE => 2,
-            true => 0,
+        // `others`: what the map of both logs takes by itself, which stays free for it.
+        let (wanted, others) = match self.has_extents() {
+            true if old_nodes > 0 => (1, 0),
+            true if extents > journal_map::IN_INODE => (2, 1),
+            true => (0, 0),
             // (Map blocks that are not used are data, and so are those of the old map.)
-            false => journal_map::indirect_nodes(old + old / (per / 8).max(1) + 16, per),
+            false => {
+                let nodes = journal_map::indirect_nodes(old + old / (per / 8).max(1) + 16, per);
+                let others = nodes.saturating_sub(old_nodes as u64);
+                (nodes + others, others)
+            }
         };
-        let mut nodes = self.gather(u32::try_from(wanted).unwrap_or(u32::MAX), usize::MAX)?;
+        let mut nodes =
+            self.gather(u32::try_from(wanted).unwrap_or(u32::MAX), usize::MAX, within)?;
         let mut short = wanted - nodes.iter().map(|run| u64::from(run.len)).sum::<u64>();
         // The log is shorter then.
         while short > 0
@@ -64,25 +65,34 @@ impl JournalFile<'_> {
             nodes.extend(if last.len == len { Some(last) } else { node });
         }
         let found: u32 = log.iter().map(|run| run.len).sum();
-        let least = shortest(self.fs, transaction);
+        let least = shortest(self.fs, place.transaction)?;
         let all = || log.iter().chain(&nodes);
         if found < least.min(want) || all().any(|run| run.end().0 > limit) {
             all().for_each(|run| vol.alloc.give_back(*run));
             return Err(ResizeError::NoRoom { what: "the journal finds no room", blocks: limit });
         }
-        if self.has_extents()
-            && wanted == 2
-            && let Some(last) = nodes.pop()
-        {
-            let (one, rest) = last.split(1);
-            vol.alloc.give_back(one);
-            nodes.extend(rest);
-        }
+        self.give_back(&mut nodes, others);
         Ok((log, nodes))
     }
 
+    /// Gives back so many blocks of runs.
+    fn give_back(&self, runs: &mut Vec<Run>, mut blocks: u64) {
+        while blocks > 0
+            && let Some(last) = runs.pop()
+        {
+            let len = u32::try_from(blocks).unwrap_or(u32::MAX).min(last.len);
+            let (some, rest) = last.split(len);
+            blocks -= u64::from(len);
+            self.fs.vol.alloc.give_back(some);
+            runs.extend(rest);
+        }
+    }
+
     /// Takes up to `want` blocks, in few pieces, at most so many.
-    fn gather(&self, want: u32, most: usize) -> Result<Vec<Run>> {
+    fn gather(&self, want: u32, most: usize, within: Option<Run>) -> Result<Vec<Run>> {
+        if let Some(within) = within {
+            return self.claim(want, most, within);
+        }
         let alloc = &self.fs.vol.alloc;
         let mut runs: Vec<Run> = Vec::new();
         let mut left = want;
@@ -101,6 +111,23 @@ impl JournalFile<'_> {
                     return Err(e.into());
                 }
             }
+        }
+        Ok(runs)
+    }
+
+    /// As that, the first ones that are free in a run.
+    fn claim(&self, want: u32, most: usize, within: Run) -> Result<Vec<Run>> {
+        let alloc = &self.fs.vol.alloc;
+        let (mut runs, mut left) = (Vec::new(), want);
+        for run in alloc.claim_free(within)? {
+            if left == 0 || runs.len() == most {
+                alloc.give_back(run);
+                continue;
+            }
+            let (taken, rest) = run.split(run.len.min(left));
+            rest.iter().for_each(|rest| alloc.give_back(*rest));
+            left -= taken.len;
+            runs.push(taken);
         }
         Ok(runs)
     }

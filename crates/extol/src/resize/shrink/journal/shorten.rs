@@ -2,69 +2,14 @@
 
 use extol_block::BlockNr;
 use extol_jbd2::{LogMap, planted};
-use extol_ondisk::extent::{Entries, Node as ExtentNode};
 
-use super::{JournalFile, Result, damaged, not_fast};
+use super::blocks::damaged;
+use super::{JournalFile, Result, not_fast};
 use crate::alloc::Run;
 use crate::error;
 use crate::map::{self, Discard, Progress};
 
-/// Map blocks that a journal can have: more is damage.
-const MOST_NODES: usize = 1 << 16;
-
 impl JournalFile<'_> {
-    /// The blocks of its map.
-    pub(super) fn nodes(&self) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
-        if self.has_extents() {
-            self.extent_nodes(&self.node.raw.i_block, u16::MAX, &mut found)?;
-        } else {
-            let words = self.node.raw.i_block.as_chunks::<4>().0.iter().skip(12);
-            for (word, level) in words.zip(1..) {
-                self.indirect_nodes(u32::from_le_bytes(*word), level, &mut found)?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn extent_nodes(&self, bytes: &[u8], above: u16, found: &mut Vec<u64>) -> Result<()> {
-        let vol = &self.fs.vol;
-        let node = ExtentNode::decode(bytes, &vol.geo).map_err(error::ondisk)?;
-        let Entries::Index(children) = node.entries else { return Ok(()) };
-        if node.depth >= above || found.len() + children.len() > MOST_NODES {
-            return Err(damaged().into());
-        }
-        for child in children {
-            found.push(child.leaf);
-            let bytes = vol.journal.read(BlockNr(child.leaf)).map_err(error::journal)?.data();
-            self.extent_nodes(&bytes, node.depth, found)?;
-        }
-        Ok(())
-    }
-
-    fn indirect_nodes(&self, nr: u32, level: u32, found: &mut Vec<u64>) -> Result<()> {
-        if nr == 0 {
-            return Ok(());
-        }
-        if found.len() >= MOST_NODES {
-            return Err(damaged().into());
-        }
-        found.push(nr.into());
-        if level > 1 {
-            let nr = BlockNr(nr.into());
-            let bytes = self.fs.vol.journal.read(nr).map_err(error::journal)?.data();
-            for word in bytes.as_chunks::<4>().0 {
-                self.indirect_nodes(u32::from_le_bytes(*word), level - 1, found)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn is_behind(&self, limit: u64) -> Result<bool> {
-        let data = self.runs()?.iter().any(|run| run.end().0 > limit);
-        Ok(data || self.nodes()?.iter().any(|nr| *nr >= limit))
-    }
-
     /// The log has its first `keep` blocks from now on, and the others are free.
     pub(super) fn shorten(&mut self, keep: u32) -> Result<()> {
         let journal = &self.fs.vol.journal;

@@ -103,7 +103,7 @@ impl JournalFile<'_> {
 }
 
 /// Neighbours become one run.
-fn joined(blocks: Vec<Blocks>) -> Vec<Blocks> {
+pub(super) fn joined(blocks: Vec<Blocks>) -> Vec<Blocks> {
     let mut all: Vec<Blocks> = Vec::new();
     for (start, len) in blocks {
         match all.last_mut() {
