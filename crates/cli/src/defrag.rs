@@ -52,16 +52,15 @@ fn on_mount(args: &DefragArgs, mounted: &MountedVolume, reporter: &mut Reporter<
     }
     interrupt::catch()?;
     let device = mounted.root.metadata().map(|about| about.dev()).unwrap_or_default();
-    let mut todo: Vec<PathBuf> = args.paths().iter().rev().map(PathBuf::from).collect();
-    todo.push(args.source.clone());
+    let typed = args.paths().iter().rev().map(PathBuf::from).chain([args.source.clone()]);
+    let mut todo: Vec<(PathBuf, bool)> = typed.map(|path| (path, true)).collect();
     let mut seen = std::collections::HashSet::new();
-    while let Some(path) = todo.pop() {
+    while let Some((path, typed)) = todo.pop() {
         if interrupt::came() {
             break;
         }
-        let typed = todo.len() < args.paths().len() + 1;
         match on_mount_one(mounted, device, &path, reporter, &mut seen, typed) {
-            Ok(below) => todo.extend(below),
+            Ok(below) => todo.extend(below.into_iter().map(|path| (path, false))),
             Err(failure) if failure.line.is_empty() => return Err(failure),
             Err(failure) => {
                 warn(failure.line);
@@ -93,7 +92,17 @@ fn on_mount_one(
     }
     if about.is_dir() {
         let mut below = Vec::new();
-        for entry in path.read_dir().map_err(fail)? {
+        let entries = match path.read_dir() {
+            // (As e4defrag: it is root's, and holds what e2fsck found.)
+            Err(error) if is_denied(&error) && !follow && is_lost_and_found(path) => {
+                return Ok(below);
+            }
+            entries => entries.map_err(|error| {
+                reporter.unread();
+                fail(error)
+            })?,
+        };
+        for entry in entries {
             below.push(entry.map_err(fail)?.path());
         }
         below.sort_unstable_by(|a, b| b.cmp(a));
@@ -103,6 +112,18 @@ fn on_mount_one(
         ask(mounted, path, &about, reporter)?;
     }
     Ok(Vec::new())
+}
+
+fn is_denied(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
+}
+
+/// True for the lost+found of a volume.
+fn is_lost_and_found(path: &Path) -> bool {
+    const ROOT: u64 = 2;
+    let root = path.parent().and_then(|dir| dir.symlink_metadata().ok());
+    path.file_name() == Some(OsStr::new("lost+found"))
+        && root.is_some_and(|root| root.ino() == ROOT)
 }
 
 /// Asks the daemon about one file.
@@ -163,6 +184,7 @@ struct Entry {
 #[derive(Serialize, Debug, Default)]
 struct Total {
     files: u64,
+    unread_directories: u64,
     in_pieces: u64,
     moved: u64,
     extents_before: u64,
@@ -194,6 +216,11 @@ impl<'a> Reporter<'a> {
     /// Something failed, and was said.
     pub fn fail(&mut self) {
         self.failed = true;
+    }
+
+    /// A directory could not be read.
+    pub fn unread(&mut self) {
+        self.report.total.unread_directories += 1;
     }
 
     /// True if something failed.
@@ -248,14 +275,19 @@ impl<'a> Reporter<'a> {
         let total = &self.report.total;
         let (files, before) =
             (counted(total.files, "file"), counted(total.extents_before, "extent"));
+        let unread = match total.unread_directories {
+            0 => String::new(),
+            1 => "; 1 directory was not read".to_owned(),
+            count => format!("; {count} directories were not read"),
+        };
         if self.args.dry_run {
             return format!(
-                "{files}, {} in pieces: {before}, {} would do",
+                "{files}, {} in pieces: {before}, {} would do{unread}",
                 total.in_pieces, total.extents_best
             );
         }
         format!(
-            "{files}, {} in pieces, {} moved: {before} before, {} after",
+            "{files}, {} in pieces, {} moved: {before} before, {} after{unread}",
             total.in_pieces, total.moved, total.extents_after
         )
     }

@@ -2,10 +2,11 @@
 //! made, and one that has changed the terminal without leaving it so.
 //!
 //! The first signal is noted, and the command ends at its next step: it takes away what is not
-//! whole and closes the volume. The second signal ends the process at once. The exit code is 128
-//! and the number of the signal, as of a process that the signal ends itself. (Commands that make
-//! nothing do not come here: the signal ends them. `umount` and `check`,
-//! which may take long, end at once and say so: [`exit_on_signals`].)
+//! whole and closes the volume. A signal that comes [`ONE`] later, or still later, ends the process
+//! at once; those before belong to the first (timeout(1) sends its signal to the process, and then
+//! to the group of the process). The exit code is 128 and the number of the signal, as of a process
+//! that the signal ends itself. (Commands that make nothing do not come here: the signal ends them.
+//! `umount` and `check`, which may take long, end at once and say so: [`exit_on_signals`].)
 //!
 //! A signal that the process was told to ignore (nohup(1), a background job of a script) stays
 //! ignored.
@@ -14,7 +15,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult};
 use extol_cli_common::{Failure, Result};
@@ -25,6 +27,9 @@ use signal_hook::iterator::Signals;
 /// The signals that end a process in order.
 pub const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 
+/// Signals that come within this time are one interrupt.
+const ONE: Duration = Duration::from_secs(1);
+
 /// The signal that came; 0: none.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
@@ -34,30 +39,38 @@ pub fn catch() -> Result<()> {
     if CAUGHT.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
+    let fail = |error| Failure::system(format_args!("cannot wait for signals: {error}"));
     let again = Arc::new(AtomicBool::new(false));
-    let ignored = ignored();
-    for signal in ENDING {
+    let mut signals = Signals::new(heeded()).map_err(fail)?;
+    for signal in heeded() {
         let number = usize::try_from(signal).unwrap_or(0);
-        if ignored >> number.saturating_sub(1) & 1 != 0 {
-            continue;
-        }
-        // In this order: the first signal sets the flag that the second one finds.
         flag::register_conditional_default(signal, Arc::clone(&again))
-            .and_then(|_| flag::register(signal, Arc::clone(&again)))
             .and_then(|_| flag::register_usize(signal, Arc::clone(&SIGNAL), number))
-            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
+            .map_err(fail)?;
     }
-    Ok(())
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            // (It may have come before the handler above was there.)
+            note(signal);
+            std::thread::sleep(ONE);
+            again.store(true, Ordering::SeqCst);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(fail)
+}
+
+/// The signals that are not ignored.
+fn heeded() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    let bit = |signal: i32| u32::try_from(signal).unwrap_or(1).saturating_sub(1);
+    ENDING.into_iter().filter(move |signal| ignored >> bit(*signal) & 1 == 0)
 }
 
 /// From now on the first signal ends the process at once, with a line that says so. `before` runs
 /// before that. (What fails because of it has to [`give_way`].)
 pub fn exit_on_signals(before: fn()) -> Result<()> {
     let fail = |error| Failure::system(format_args!("cannot wait for signals: {error}"));
-    let ignored = ignored();
-    let bit = |signal: i32| u32::try_from(signal).unwrap_or(1).saturating_sub(1);
-    let heeded = ENDING.into_iter().filter(|signal| ignored >> bit(*signal) & 1 == 0);
-    let mut signals = Signals::new(heeded).map_err(fail)?;
+    let mut signals = Signals::new(heeded()).map_err(fail)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             note(signal);
@@ -74,10 +87,25 @@ pub fn exit_on_signals(before: fn()) -> Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(fail)
 }
 
-/// Notes a signal. True if another was noted before, which stays the one that counts.
-pub fn note(signal: i32) -> bool {
+/// What a signal is to those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Noted {
+    First,
+    /// It belongs to the first.
+    Same,
+    Again,
+}
+
+/// Notes a signal. The first stays the one that counts.
+pub fn note(signal: i32) -> Noted {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
     let number = usize::try_from(signal).unwrap_or(0);
-    SIGNAL.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst).is_err()
+    let since = FIRST.get_or_init(Instant::now).elapsed();
+    match SIGNAL.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => Noted::First,
+        Err(_) if since < ONE => Noted::Same,
+        Err(_) => Noted::Again,
+    }
 }
 
 /// The signals that are ignored, one bit each.

@@ -83,14 +83,14 @@ fn what_mkfs_says_is_what_the_schema_says() {
             extol::mkfs::MkfsOptions { features: vec![features.into()], ..Default::default() };
         let device = MemDevice::new(32 << 20);
         let summary = extol::mkfs::mkfs(&device, &options, &mut |_| {}).expect("mkfs");
-        fits(schema, &crate::mkfs::Made::new(target, &summary, None));
+        fits(schema, &crate::mkfs::Made::new(target, &summary, None, &[]));
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut source = DirSource::open(dir.path(), DirOptions::default()).expect("source");
     let device = MemDevice::new(32 << 20);
     let go_on = &mut |_| std::ops::ControlFlow::Continue(());
     let built = build(&device, &mut source, &BuildOptions::default(), go_on).expect("built");
-    fits(schema, &crate::mkfs::Made::new(target, &built.volume, Some(&built)));
+    fits(schema, &crate::mkfs::Made::new(target, &built.volume, Some(&built), &built.notes));
 }
 
 /// What became of files, each in its way.

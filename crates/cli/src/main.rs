@@ -117,7 +117,7 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Log(args) => inspect::log(&args),
         Command::Replay(args) => inspect::replay(&args),
         Command::Check(args) => check::run(&args),
-        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Mkfs(args) => mkfs::run(*args),
         Command::Ls(args) => files::ls(&args),
         Command::Cat(args) => files::cat(&args),
         Command::Cp(args) => files::cp(&args),

@@ -18,11 +18,15 @@ use crate::options::part_only;
 use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Source, Summary};
 
 /// Makes a volume.
-pub fn run(args: &MkfsArgs) -> Result<()> {
+pub fn run(mut args: MkfsArgs) -> Result<()> {
     args.refused.check()?;
+    // (What is overwritten is said by its own name.)
+    args.target = volume::untagged(&args.target)?;
+    let args = &args;
     let mut options = options(args)?;
     let epoch = source_date_epoch()?;
     options.now = epoch;
+    let raw = raw_note(&args.target);
     let (summary, built) = match &args.contents[..] {
         [] => (make(args, options)?, None),
         [first, second, ..] => {
@@ -37,12 +41,13 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
             (built.volume.clone(), Some(built))
         }
     };
-    let notes = built.as_ref().map_or(&[][..], |built| &built.notes);
-    for note in notes {
+    let notes: Vec<String> =
+        built.iter().flat_map(|built| built.notes.clone()).chain(raw).collect();
+    for note in &notes {
         warn(format_args!("note: {note}"));
     }
     let text = match (args.json, args.quiet) {
-        (true, _) => json_text(&Made::new(&args.target, &summary, built.as_ref()))?,
+        (true, _) => json_text(&Made::new(&args.target, &summary, built.as_ref(), &notes))?,
         (_, true) => String::new(),
         _ => said(&summary, args.verbose),
     };
@@ -94,9 +99,14 @@ struct Contents {
 }
 
 impl Made {
-    pub(crate) fn new(target: &Path, summary: &Summary, built: Option<&Built>) -> Self {
+    /// `more`: notes beside those of the volume.
+    pub(crate) fn new(
+        target: &Path,
+        summary: &Summary,
+        built: Option<&Built>,
+        more: &[String],
+    ) -> Self {
         let contents = |b: &Built| Contents { files: b.files, bytes: b.bytes, data_bytes: b.data };
-        let notes = built.map_or(&[][..], |built| &built.notes);
         Self {
             target: target.shown().to_string(),
             uuid: summary.uuid_text(),
@@ -112,10 +122,30 @@ impl Made {
             journal_blocks: summary.journal_blocks,
             journal_device: summary.is_journal,
             contents: built.map(contents),
-            notes: summary.notes.notes.iter().chain(notes).cloned().collect(),
+            notes: summary.notes.notes.iter().chain(more).cloned().collect(),
             warnings: summary.notes.warnings.clone(),
         }
     }
+}
+
+/// Formats of disk images by the ends of names: the name of the format for qemu-img.
+const FORMATS: [(&str, &str); 5] =
+    [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vhdx", "vhdx"), ("vhd", "vpc"), ("vdi", "vdi")];
+
+/// What is said of a new file whose name is that of another format than is made.
+fn raw_note(target: &Path) -> Option<String> {
+    let end = target.extension()?;
+    let (name, format) = FORMATS.iter().find(|(name, _)| end.eq_ignore_ascii_case(name))?;
+    if std::fs::symlink_metadata(extol_proc::image_of(target)).is_ok() {
+        return None;
+    }
+    let raw = target.with_extension("img");
+    Some(format!(
+        "{0} is a raw image, in spite of its name: for a {name} image make {1}, then qemu-img \
+         convert -f raw -O {format} {1} {0}",
+        target.shown(),
+        raw.shown()
+    ))
 }
 
 /// The time of the making, if the environment says it: for builds that can be repeated.
@@ -252,6 +282,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     if args.refused.no_discard {
         options.extended.discard = Some(false);
     }
+    options.journal.required = args.with_journal && !args.contents.is_empty();
     for text in &args.journal {
         options.set_journal(text).map_err(bad)?;
     }

@@ -10,7 +10,8 @@ use crate::args::ResizeArgs;
 use crate::options::Opening;
 use crate::resize_report::{Report, Smallest};
 use crate::volume::{
-    self, ResizeError, ResizeProgress, Resized, Size, Source, Target, Volume, VolumeOptions,
+    self, Minimum, ResizeError, ResizeProgress, Resized, Size, Source, Target, Volume,
+    VolumeOptions,
 };
 use crate::{interrupt, options, resize_mounted};
 
@@ -26,11 +27,16 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     interrupt::catch()?;
     let source = Source { path: &args.source, part };
     if args.print_minimum {
-        return print_minimum(args, source, &options)
-            .map_err(|failure| resize_mounted::mention_mount(&args.source, failure));
+        let found = minimum(args, source, &options)?;
+        interrupt::check()?;
+        return Smallest::new(&args.source, &found).print(args);
+    }
+    if args.minimum && !could_be_smaller(args, source, &options)? {
+        return interrupt::check();
     }
     let about = |why: &dyn std::fmt::Display| Failure::about(args.source.shown(), why);
-    let volume = volume::open_to_resize(source, &options, !args.force)
+    // (What --minimum found was checked just before.)
+    let volume = volume::open_to_resize(source, &options, !args.force && !args.minimum)
         .map_err(|failure| resize_mounted::mention_mount(&args.source, failure))?;
     let resized = resize(args, &volume);
     let closed = volume::close(&volume).map_err(|error| about(&error));
@@ -40,6 +46,29 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let keeps = (part.window.offset != 0 || part.window.limit.is_some()) && args.source.is_file();
     Report::of(&args.source, resized).of_part(keeps).print(args)?;
     interrupt::check()
+}
+
+/// Says so if a volume is as small as it can be: nothing is written then, not even that it was
+/// opened.
+fn could_be_smaller(
+    args: &ResizeArgs,
+    source: Source<'_>,
+    options: &VolumeOptions,
+) -> Result<bool> {
+    let found = minimum(args, source, options)?;
+    let smaller = found.minimum < found.blocks || found.is_unfinished;
+    if !smaller {
+        let (blocks, block_size) = (found.blocks, found.block_size);
+        let (before, target, wished) = (blocks, blocks, blocks);
+        let same = Resized { block_size, before, blocks, target, wished, ..Resized::default() };
+        Report::of(&args.source, same).print(args)?;
+    }
+    Ok(smaller)
+}
+
+fn minimum(args: &ResizeArgs, source: Source<'_>, options: &VolumeOptions) -> Result<Minimum> {
+    with_progress(args, |show| volume::minimum(source, options, !args.force, show))
+        .map_err(|failure| resize_mounted::mention_mount(&args.source, failure))
 }
 
 fn resize(args: &ResizeArgs, volume: &Arc<Volume>) -> Result<Resized> {
@@ -86,10 +115,4 @@ fn with_progress<T>(
         bar.finish_and_clear();
     }
     done
-}
-
-fn print_minimum(args: &ResizeArgs, source: Source<'_>, options: &VolumeOptions) -> Result<()> {
-    let found = with_progress(args, |show| volume::minimum(source, options, !args.force, show))?;
-    interrupt::check()?;
-    Smallest::new(&args.source, &found).print(args)
 }

@@ -11,6 +11,8 @@
 //!   not wait: the volume is closed at once, and processes with open files get errors.
 //! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
+//! Signals within a second of the first are one with it.
+//!
 //! The thread that waits for signals never does the work itself, so it receives a second signal
 //! while the first waits (for the kernel's write-back, say).
 
@@ -27,6 +29,7 @@ use extol_proc::Shown as _;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
+use crate::interrupt::Noted;
 use crate::{interrupt, monitor, mount_table, sandbox, umount};
 
 /// How long a start may take from a signal to its next step.
@@ -158,7 +161,11 @@ impl Shared {
 fn signalled(shared: &Arc<Shared>, signal: i32) {
     let (again, served) = {
         let state = shared.lock();
-        let again = interrupt::note(signal);
+        let again = match interrupt::note(signal) {
+            Noted::First => false,
+            Noted::Same => return,
+            Noted::Again => true,
+        };
         match &*state {
             State::Starting => (again, None),
             State::Serving(served) => (again, Some(served.clone())),

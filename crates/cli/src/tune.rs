@@ -22,7 +22,10 @@ use crate::{interrupt, maintenance, options};
 /// Changes properties of a volume.
 pub fn run(args: &TuneArgs) -> Result<()> {
     args.refused.check()?;
-    let request = request(args)?;
+    let mut request = request(args)?;
+    for line in request.cut() {
+        warn(format_args!("warning: {line}"));
+    }
     let Opening { volume: options, part } = options::opening(&args.opening)?;
     let source = Source { path: &args.source, part };
     if args.list && request.is_empty() {
@@ -100,8 +103,31 @@ impl Changed {
             let words: String = on.chain(off).filter(|word| word.len() > 2).collect();
             return format!("{what}:{words}");
         }
-        let or = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
-        format!("{what}: {} -> {}", or(&self.before), or(&self.after))
+        format!("{what}: {} -> {}", self.shown(&self.before), self.shown(&self.after))
+    }
+}
+
+impl Changed {
+    /// A value in words. (In JSON a time is the number of its seconds.)
+    fn shown(&self, value: &str) -> String {
+        let seconds = || value.parse::<u64>().ok();
+        let words = match &*self.property {
+            "last_check" => seconds().map(inspect::time),
+            "check_interval" => seconds().and_then(|s| u32::try_from(s).ok()).map(interval),
+            _ => None,
+        };
+        words.unwrap_or_else(|| if value.is_empty() { "none" } else { value }.to_owned())
+    }
+}
+
+/// A time between two checks, as -i takes it.
+fn interval(seconds: u32) -> String {
+    let units = [("w", 604_800), ("d", 86_400)];
+    let unit = units.into_iter().find(|(_, len)| seconds.is_multiple_of(*len));
+    match (seconds, unit) {
+        (0, _) => "none".to_owned(),
+        (_, Some((unit, len))) => format!("{}{unit}", seconds / len),
+        _ => format!("{seconds} s"),
     }
 }
 
@@ -244,6 +270,30 @@ mod tests {
     use crate::args::{Command, parse};
     use std::ffi::OsString;
 
+    #[test]
+    fn times_are_told_in_words() {
+        for (line, words) in [
+            ("check_interval\t0\t604800", "check interval: none -> 1w"),
+            ("check_interval\t86400\t3600", "check interval: 1d -> 3600 s"),
+            ("last_check\t0\t1706659200", "last check: n/a -> Wed Jan 31 00:00:00 2024"),
+            ("label\t\t604800", "label: none -> 604800"),
+        ] {
+            assert_eq!(changed(line).unwrap().text(), words);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let line = format!("extol tune -L averyveryverylonglabel -M /{} img", "a".repeat(99));
+        let mut request = parsed(&line).unwrap();
+        let told = request.cut();
+        assert!(told[0].contains("16 bytes and was cut to 'averyveryverylon'"), "{told:?}");
+        assert_eq!(told.len(), 2);
+        assert_eq!(request.label.as_deref(), Some(&b"averyveryverylon"[..]));
+        assert_eq!(request.last_mounted.as_ref().map(Vec::len), Some(64));
+        assert!(request.cut().is_empty());
+    }
+
     fn parsed(line: &str) -> Result<Request> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         match parse(&words)? {
@@ -293,8 +343,6 @@ mod tests {
             ("-T @-1", "'@-1'"),
             ("-o acls", "did you mean \"acl\""),
             ("-O fast_comit", "did you mean \"fast_commit\""),
-            ("-O 64bit", "resize2fs"),
-            ("-O ^extent", "cannot be switched off"),
             ("-E frob", "'frob'"),
             ("-J device=/dev/sdb", "tune2fs -J device="),
             ("-J siz=4", "did you mean \"size=\""),

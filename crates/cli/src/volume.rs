@@ -34,8 +34,8 @@ use told::claim_told;
 
 pub use change::{minimum, open_to_resize, tune};
 pub use make::{
-    claim_for_mkfs, holds_something, is_own_file, journal_device, make_volume, mkfs,
-    refuse_read_only_image,
+    NoSource, claim_for_mkfs, holds_something, is_own_file, journal_device, make_volume, mkfs,
+    no_source, refuse_read_only_image,
 };
 pub use others::{is_write_protected, written_by_others};
 pub use read::{find_superblock, header, info, journal, partitions, recovered, replay};
@@ -78,6 +78,11 @@ pub fn name(source: Source<'_>) -> Result<OpenName> {
     Ok(name)
 }
 
+/// The device that a tag names (`LABEL=`); another word as it is.
+pub fn untagged(word: &Path) -> Result<PathBuf> {
+    open::resolve(word).map_err(|error| cannot_open(word, &error))
+}
+
 /// Where the partition of a name is.
 pub fn place(name: &OpenName) -> Result<Window> {
     let opened = open::open(name, &OpenOptions::read_only().exclusive(false));
@@ -98,9 +103,15 @@ pub fn open(source: Source<'_>, options: &VolumeOptions) -> Result<Arc<Volume>> 
     }
     let mut options = with_wait_messages(options);
     let how = open_options(&options);
-    open_journal(&mut options, &how)?;
+    open_journal_part(&mut options, &how)?;
     Volume::open(opened.device.clone(), &options)
-        .map_err(|error| refused(&named, &opened, &options, error))
+        .map_err(|error| refused(&named, &opened, &options, not_mounted(&error)))
+}
+
+/// The words of a failure for a command that mounts nothing.
+fn not_mounted(error: &impl std::fmt::Display) -> String {
+    let line = error.to_string().replace("cannot mount read-write: ", "cannot be changed: ");
+    line.trim_end_matches("; mount with -o ro").to_owned()
 }
 
 /// As [`open`], for a mount; with what a mount of a block device needs. All of it is read in the
@@ -114,12 +125,8 @@ pub fn open_for_mount(
     let claimed = claim_told(&named, &open_options(options).direct(direct(options)))
         .map_err(|error| cannot_open(source.path, &error))?;
     let mut options = with_wait_messages(options);
-    if options.journal.device.is_none()
-        && let Some(path) = &options.journal.path
-    {
-        let journal = open_part(path, &open_options(&options))?;
-        options.journal.device = Some(journal.device);
-    }
+    let how = open_options(&options);
+    open_journal(&mut options, &how)?;
     let room = Room::of(&claimed, &named)?;
     let (volume, opened) = sandbox::inside(|| {
         let claimed = match room {
@@ -173,9 +180,20 @@ pub fn refused(
 }
 
 /// Opens an external journal that is a part of something, which the library does not know of.
+fn open_journal_part(options: &mut VolumeOptions, how: &OpenOptions) -> Result<()> {
+    let is_part = |path: &PathBuf| extol_proc::split_part(path).is_some();
+    if options.journal.path.as_ref().is_some_and(is_part) {
+        open_journal(options, how)
+    } else {
+        Ok(())
+    }
+}
+
+/// Opens an external journal that the options name.
 fn open_journal(options: &mut VolumeOptions, how: &OpenOptions) -> Result<()> {
-    let path = options.journal.path.as_deref().filter(|_| options.journal.device.is_none());
-    if let Some(path) = path.filter(|path| extol_proc::split_part(path).is_some()) {
+    if options.journal.device.is_none()
+        && let Some(path) = &options.journal.path
+    {
         options.journal.device = Some(open_part(path, how)?.device);
     }
     Ok(())
@@ -234,12 +252,18 @@ fn cannot_open(path: &Path, error: &OpenFailed) -> Failure {
     Failure { code, ..about(path, error) }
 }
 
+/// True if a line has this path in it, and not only as a part of a word.
+fn names(line: &str, path: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let parts: Vec<&str> = if path.is_empty() { vec![line] } else { line.split(path).collect() };
+    parts.windows(2).any(|around| match around {
+        [before, after] => !before.ends_with(is_word) && !after.starts_with(is_word),
+        _ => false,
+    })
+}
+
 /// The line for an error about a volume, which names it once.
 pub fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
     let (source, error) = (source.shown().to_string(), error.to_string());
-    if !source.is_empty() && error.contains(&source) {
-        Failure::new(error)
-    } else {
-        Failure::about(source, error)
-    }
+    if names(&error, &source) { Failure::new(error) } else { Failure::about(source, error) }
 }

@@ -1,7 +1,7 @@
 //! Arguments of the commands that change names and attributes of files on a volume that is not
-//! mounted: mv, ln, chmod, chown, touch, truncate, mknod, setxattr, getxattr. Options are those of
-//! the commands of coreutils and attr of the same name. And edit, with the commands that its script
-//! may have.
+//! mounted: mv, ln, chmod, chown, touch, truncate, mknod, setxattr, getxattr. Options are some of
+//! those of the commands of coreutils and attr of the same name, and mean the same. And edit, with
+//! the commands that its script may have.
 
 use std::ffi::OsString;
 
@@ -55,7 +55,9 @@ pub struct MvArgs {
     long_about = "Give files on a volume that is not mounted more names, or make symbolic \
         links.\n\n\
         If LINK is a directory, the links are made in it, with the last name of each TARGET. The \
-        target of a symbolic link is any text."
+        target of a symbolic link is any text. A symbolic link belongs to 0:0 unless --owner says \
+        otherwise, whichever user runs the command; in a directory with the setgid bit to its \
+        group."
 )]
 pub struct LnArgs {
     /// Symbolic links.
@@ -70,6 +72,9 @@ pub struct LnArgs {
     /// LINK is the name, also if it is a directory.
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
+    /// Owner of symbolic links, as with extol chown [default: 0:0].
+    #[arg(long, value_name = "USER[:GROUP]", requires = "symbolic")]
+    pub owner: Option<String>,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Files on the volume, or texts of symbolic links, then the new name.
@@ -145,7 +150,10 @@ pub struct ChownArgs {
     ),
     long_about = "Set times of files on a volume that is not mounted, and make empty files.\n\n\
         Without a time it is the present. DATE is @SECONDS, or a date of ISO 8601 as in \
-        2024-01-31, 2024-01-31 12:00:00.5 or 2024-01-31T12:00Z; without a zone it is UTC."
+        2024-01-31, 2024-01-31 12:00:00.5 or 2024-01-31T12:00Z; without a zone it is UTC.\n\n\
+        A file that is made \
+        belongs to 0:0 unless --owner says otherwise, whichever user runs the command; in a \
+        directory with the setgid bit to its group."
 )]
 pub struct TouchArgs {
     /// Make no file.
@@ -170,6 +178,9 @@ pub struct TouchArgs {
     /// The times of this file on the volume.
     #[arg(short, long, value_name = "PATH")]
     pub reference: Option<OsString>,
+    /// Owner of what is made, as with extol chown [default: 0:0].
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
     /// Print help.
     #[arg(long, action = ArgAction::HelpLong)]
     help: Option<bool>,
@@ -189,7 +200,10 @@ pub struct TouchArgs {
     ),
     long_about = "Set sizes of files on a volume that is not mounted.\n\n\
         A file that is not there is made. What is added is a hole. A number without a unit counts \
-        bytes."
+        bytes.\n\n\
+        A file that is made \
+        belongs to 0:0 unless --owner says otherwise, whichever user runs the command; in a \
+        directory with the setgid bit to its group."
 )]
 pub struct TruncateArgs {
     /// The size; with + or - before it more or less by that, with < at most, with > at least, with
@@ -199,6 +213,9 @@ pub struct TruncateArgs {
     /// Make no file.
     #[arg(short = 'c', long)]
     pub no_create: bool,
+    /// Owner of what is made, as with extol chown [default: 0:0].
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Files on the volume.
@@ -214,12 +231,17 @@ pub struct TruncateArgs {
         "extol mknod disk.img /run/pipe p"
     ),
     long_about = "Make a device node, pipe or socket on a volume that is not mounted.\n\n\
-        That needs no root: on the volume a device node is two numbers."
+        That needs no root: on the volume a device node is two numbers. It belongs to 0:0 unless \
+        --owner says otherwise, whichever user runs the command; in a directory with the setgid \
+        bit to its group."
 )]
 pub struct MknodArgs {
     /// Its mode [default: 644].
     #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
     pub mode: Option<String>,
+    /// Its owner, as with extol chown [default: 0:0].
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Its path on the volume.
@@ -278,8 +300,9 @@ pub struct SetxattrArgs {
         "extol getxattr -R --json disk.img /"
     ),
     long_about = "Print extended attributes of files on a volume that is not mounted.\n\n\
-        All of them with their values, as getfattr -d -m - does: text in double quotes, other \
-        values in base64 behind 0s."
+        All of them with their values, in the format of getfattr(1): text in double quotes, \
+        without the NUL that ends a label, other values in base64 behind 0s. (getfattr without -m \
+        leaves those out that do not begin with user.)"
 )]
 pub struct GetxattrArgs {
     /// This attribute alone.

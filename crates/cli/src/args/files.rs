@@ -201,10 +201,11 @@ pub struct TarArgs {
     long_about = "Copy files into a volume that is not mounted.\n\n\
         Directories are copied with all that is in them; owners, modes, times, links, holes and \
         extended attributes are kept. If DEST is a directory on the volume, the copies are put \
-        into it. A file has its name when it is whole; what fails leaves nothing half-written.\n\n\
+        into it; dir/. is what is in a directory, as with cp(1). A file has its name when it is \
+        whole; what fails leaves nothing half-written.\n\n\
         The path - is standard input, and DEST then the path of a file, with mode 644 and the \
-        user's owner and group unless an option says others. (Whether the program before the pipe \
-        has failed cannot be told: set -o pipefail.)"
+        owner and group of the user that runs the command, unless an option says others. (Whether \
+        the program before the pipe has failed cannot be told: set -o pipefail.)"
 )]
 pub struct PutArgs {
     /// This owner for all that is put, as with extol chown.
@@ -304,11 +305,26 @@ impl DefragArgs {
 
 /// Make directories on a volume that is not mounted.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol mkdir -p disk.img /srv/data"))]
+#[command(
+    after_long_help = manual!(
+        "extol mkdir -p disk.img /srv/data",
+        "extol mkdir -m 700 --owner 1000:1000 disk.img /home/ada"
+    ),
+    long_about = "Make directories on a volume that is not mounted.\n\n\
+        They belong to 0:0 unless --owner says otherwise, whichever user runs the command; in a \
+        directory with the setgid bit to its group. With -p that is so for all that are made, but \
+        -m is for the last one alone."
+)]
 pub struct MkdirArgs {
     /// Parents, too; what is there is no error.
     #[arg(short, long)]
     pub parents: bool,
+    /// Mode, octal or as in u=rwx,go=rx [default: 755].
+    #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
+    pub mode: Option<String>,
+    /// Owner, as with extol chown [default: 0:0].
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
     #[command(flatten)]
     pub volume: VolumeArgs,
     /// Directories to make.

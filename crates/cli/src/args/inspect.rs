@@ -116,8 +116,15 @@ pub struct ReplayArgs {
     /// Recover in memory only, and print what would be done.
     #[arg(long)]
     pub dry_run: bool,
-    #[command(flatten)]
-    pub inspect: InspectArgs,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Options for opening the volume (journal_path=, offset=, sizelimit=).
+    #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::REPLAY),
+        hide_possible_values = true)]
+    pub options: Vec<String>,
+    /// Disk image or block device.
+    pub source: PathBuf,
 }
 
 /// Check a volume for damage, without changing it.

@@ -138,7 +138,8 @@ pub struct MkfsArgs {
     /// never overwritten, also with -F -F.)
     #[arg(short = 'F')]
     pub force: bool,
-    /// Say nothing but warnings.
+    /// Do not say what was made, and show no progress. (Warnings, and notes on what was changed or
+    /// left out, are printed all the same.)
     #[arg(short = 'q')]
     pub quiet: bool,
     /// Also say how it is laid out.
@@ -162,8 +163,9 @@ pub struct MkfsArgs {
 /// How the files of `-d` are taken.
 #[derive(Args, Debug)]
 pub struct FillArgs {
-    /// Make the volume as large as its files need, and leave so much of it free: a size, or a
-    /// percentage of what the files need [default where SIZE is left out: 10%].
+    /// Make the volume as large as its files need, and leave so much of it free: a size (in
+    /// bytes without a unit), or a percentage of what the files need [default where SIZE is left
+    /// out: 10%].
     #[arg(
         long,
         value_name = "SIZE|PERCENT%",

@@ -275,8 +275,8 @@ pub struct MonitorArgs {
         returns when the daemon has ended, so that the volume may be checked, copied or mounted \
         elsewhere at once, and it fails with what the daemon has to say if something could not be \
         written. A mount in use is tried for half a second, or for as long as --timeout says; then \
-        the processes that use it are named. A wait of more than a second says for what: a file \
-        system ends with its last mount in all mount namespaces.\n\n\
+        the processes that use it are named, and it stays mounted. A wait of more than a second \
+        says for what: a file system ends with its last mount in all mount namespaces.\n\n\
         DIR may also be the image or the device. A mount whose daemon has died is taken away."
 )]
 pub struct UmountArgs {

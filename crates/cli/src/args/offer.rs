@@ -97,6 +97,10 @@ pub const MOUNT: &[&str] = &[
 pub const OPENING: &[&str] =
     &["backing=", "expand=", "journal_path=", "norecovery", "offset=", "ro", "sb=", "sizelimit="];
 
+/// For `-o` of replay.
+pub const REPLAY: &[&str] =
+    &["backing=", "expand=", "journal_path=", "norecovery", "offset=", "ro", "sizelimit="];
+
 /// For `-o` of info.
 pub const INFO: &[&str] = &[
     "backing=",

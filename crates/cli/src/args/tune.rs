@@ -31,7 +31,8 @@ use super::refused::{Refusal, refused};
         flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, mmp, \
         orphan_file, project, stable_inodes; and off, with a ^ before the name: all of these but \
         extent, flex_bg, large_dir and stable_inodes, and resize_inode. One that a file or \
-        directory depends on stays. For any other the answer says what to use instead.\n\n\
+        directory depends on stays. For any other the answer says what to use instead, unless the \
+        volume is so already: that is nothing to do.\n\n\
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
@@ -45,7 +46,7 @@ use super::refused::{Refusal, refused};
         force_fsck work."
 )]
 pub struct TuneArgs {
-    /// Label, 16 bytes at most.
+    /// Label, 16 bytes at most; a longer one is cut with a warning.
     #[arg(short = 'L', value_name = "LABEL", value_hint = ValueHint::Other,
         allow_hyphen_values = true)]
     pub label: Option<OsString>,
@@ -84,7 +85,7 @@ pub struct TuneArgs {
     /// Time of the last check: now, @SECONDS, or YYYYMMDD[HH[MM[SS]]] in UTC.
     #[arg(short = 'T', value_name = "TIME")]
     pub last_check: Option<String>,
-    /// Directory where it was last mounted, 64 bytes at most.
+    /// Directory where it was last mounted, cut as well behind 64 bytes.
     #[arg(short = 'M', value_name = "DIR")]
     pub last_mounted: Option<OsString>,
     /// Mount options that hold by default, or with a ^ before the name do not.

@@ -202,8 +202,14 @@ impl TouchArgs {
         Ok(Some(Times { access: time, modification: time }))
     }
 
-    fn one(&self, tree: &Tree, path: &Path, times: Times) -> std::result::Result<(), Problem> {
-        let make = !self.no_create && !self.no_dereference;
+    fn one(
+        &self,
+        tree: &Tree,
+        path: &Path,
+        times: Times,
+        owner: Owner,
+    ) -> std::result::Result<(), Problem> {
+        let make = (!self.no_create && !self.no_dereference).then_some(owner);
         let found = find_or_make(tree, path.as_os_str(), !self.no_dereference, make)?;
         let Some(inode) = found else {
             return if self.no_create { Ok(()) } else { Err(FsError::NotFound.into()) };
@@ -224,10 +230,15 @@ impl Change for TouchArgs {
     }
 
     fn check(&self) -> Result<()> {
+        self.owner.as_deref().map_or(Ok(()), Owner::check)?;
         self.times().map(drop).map_err(Failure::usage)
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
+        let owner = match tree.owner(self.owner.as_deref()) {
+            Ok(owner) => owner,
+            Err(why) => return tree.reported(why),
+        };
         let times = match (self.times().map_err(Failure::usage)?, &self.reference) {
             (Some(times), _) => times,
             (None, reference) => {
@@ -242,7 +253,7 @@ impl Change for TouchArgs {
             }
         };
         for path in self.paths.iter().take_while(|_| !interrupt::came()) {
-            if let Err(problem) = self.one(tree, Path::new(path), times) {
+            if let Err(problem) = self.one(tree, Path::new(path), times, owner) {
                 tree.report(path.shown(), problem);
             }
         }

@@ -11,8 +11,9 @@ use std::vec;
 
 use extol_cli_common::Result;
 use extol_proc::Shown as _;
-use extol_vfs::{Creds, DirEntry, FsError};
+use extol_vfs::{Creds, DirEntry, FsError, NewNode, SetAttr};
 
+use super::attrs::Owner;
 use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::VolumeArgs;
 use crate::interrupt;
@@ -42,9 +43,38 @@ pub fn change(args: &impl Change) -> Result<()> {
     tree.close(done)
 }
 
-/// The user and group of this process, which own what it makes.
+/// The user and group of this process, which own what a pipe gives it.
 pub(super) fn own_ids() -> Creds {
     Creds { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+impl Tree {
+    /// The owner that `--owner` gives to what is made.
+    pub(super) fn owner(&self, text: Option<&str>) -> std::result::Result<Owner, String> {
+        text.map_or(Ok(Owner::default()), |text| Owner::parse(text, &|path| self.table(path)))
+    }
+}
+
+impl<'t> InodeRef<'t> {
+    /// Makes a file in this directory. Root owns it unless `owner` says otherwise: the volume is
+    /// for another system, on which the user of this process has no meaning. A directory with the
+    /// setgid bit gives its group to what is made in it, unless `owner` has one.
+    pub(super) fn make(
+        &self,
+        name: &[u8],
+        node: NewNode,
+        perm: u16,
+        owner: Owner,
+    ) -> extol_vfs::Result<Self> {
+        let ids = Creds { uid: owner.uid.unwrap_or(0), gid: owner.gid.unwrap_or(0) };
+        let attr = self.fs.create(self.ino, name, node, perm, 0, ids)?;
+        let made = InodeRef::from_attr(self.fs, &attr);
+        if owner.gid.is_some_and(|gid| gid != attr.gid) {
+            let set = SetAttr { gid: owner.gid, ..SetAttr::default() };
+            self.fs.setattr(made.ino, &set)?;
+        }
+        Ok(made)
+    }
 }
 
 /// A directory that is being walked.
@@ -109,19 +139,17 @@ pub(super) fn find_or_make<'t>(
     tree: &'t Tree,
     path: &OsStr,
     follow: bool,
-    make: bool,
+    make: Option<Owner>,
 ) -> extol_vfs::Result<Option<InodeRef<'t>>> {
     match tree.find(path, follow) {
-        Err(FsError::NotFound) if !make => Ok(None),
+        Err(FsError::NotFound) if make.is_none() => Ok(None),
         Err(FsError::NotFound) if !path.as_bytes().ends_with(b"/") => {
             let (dir, name) = tree.find_parent(path)?;
             if dir.child(name).is_ok() {
                 // A link to nothing.
                 return Err(FsError::NotFound);
             }
-            let new = extol_vfs::NewNode::Regular;
-            let attr = dir.fs.create(dir.ino, name, new, 0o644, 0, own_ids())?;
-            Ok(Some(InodeRef::from_attr(dir.fs, &attr)))
+            dir.make(name, NewNode::Regular, 0o644, make.unwrap_or_default()).map(Some)
         }
         found => found.map(Some),
     }

@@ -34,7 +34,7 @@ use crate::interrupt;
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
-    let (paths, dest) = super::sources_and_destination(&args.paths)?;
+    let (paths, dest) = super::sources_and_destination(&args.paths, super::COPIED)?;
     let preserve = Preserve::of(args, umask())?;
     let dest = Path::new(dest);
     let into = dest.is_dir();
@@ -55,7 +55,9 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
     let mut copy = CopyOut::new(preserve, base, shown, &tree);
     for path in paths.iter().take_while(|_| !interrupt::came()) {
-        let name = name.or(Path::new(path).file_name());
+        // (Of a path without a name at its end, as of `dir/.`, what is in it is copied.)
+        let own_name = Path::new(path).file_name().filter(|_| super::ends_with_name(path));
+        let name = name.or(own_name);
         match tree.find(path, false) {
             Ok(inode) => copy.tree(inode, name.map(OsStr::as_bytes)),
             Err(error) => copy.report(show(path), error),
@@ -210,7 +212,14 @@ impl<'v> CopyOut<'v> {
             Ok(base) => self.here = Some(base),
             Err(error) => return self.problem(error),
         }
+        let left_out = self.done.not_kept.devices;
         match self.node(inode, name, &mut guard) {
+            Ok(None) if self.done.not_kept.devices > left_out => {
+                // It was named, so nothing was copied of what was asked for.
+                self.done.not_kept.devices = left_out;
+                let path = self.shown.join(&self.path);
+                self.report(path.shown(), "is a device node, which is not made: use -a as root");
+            }
             Ok(level) => levels.extend(level),
             Err(problem) => self.problem(problem),
         }

@@ -7,9 +7,10 @@ use std::vec;
 
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
-use extol_vfs::{DirEntry, FsError, NewNode};
+use extol_vfs::{DirEntry, FsError, Mode, NewNode, SetAttr};
 
-use super::change::{Change, own_ids};
+use super::attrs::Owner;
+use super::change::Change;
 use super::{InodeRef, Tree, WalkGuard, ends_with_name, show};
 use crate::args::{MkdirArgs, RmArgs, VolumeArgs};
 use crate::interrupt;
@@ -139,9 +140,22 @@ impl Change for MkdirArgs {
         &self.volume
     }
 
+    fn check(&self) -> Result<()> {
+        self.owner.as_deref().map_or(Ok(()), Owner::check)?;
+        self.perm().map(drop).map_err(Failure::usage)
+    }
+
     fn apply(&self, tree: &Tree) -> Result<()> {
+        let perm = self.perm().map_err(Failure::usage)?;
+        let owner = match tree.owner(self.owner.as_deref()) {
+            Ok(owner) => owner,
+            Err(why) => return tree.reported(why),
+        };
         for path in &self.paths {
-            let made = if self.parents { make_all(tree, path) } else { make_one(tree, path) };
+            let made = match self.parents {
+                true => make_all(tree, path, perm, owner),
+                false => make_one(tree, path, perm, owner),
+            };
             match made {
                 Err(FsError::NotFound) if !self.parents => {
                     tree.report(show(path), "no such file or directory above it: make all with -p");
@@ -154,30 +168,47 @@ impl Change for MkdirArgs {
     }
 }
 
-fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
+impl MkdirArgs {
+    /// The mode that is asked for. As with mkdir(1), +X and the like change one of 777.
+    fn perm(&self) -> std::result::Result<Option<u16>, String> {
+        self.mode.as_deref().map(|mode| Ok(Mode::parse(mode)?.applied(0o777, true, 0))).transpose()
+    }
+}
+
+/// Makes a directory. A mode that is asked for holds whatever the directory above has for new files
+/// (access lists); its setgid bit stays.
+fn make_one(tree: &Tree, path: &OsStr, perm: Option<u16>, owner: Owner) -> extol_vfs::Result<()> {
     let (dir, name) = match tree.find_parent(path) {
         // As mkdir(2) says of the root directory and of `..`.
         Err(FsError::Invalid(_)) if tree.find(path, true).is_ok() => return Err(FsError::Exists),
         found => found?,
     };
-    let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, own_ids())?;
-    drop(InodeRef::from_attr(dir.fs, &attr));
+    let made = dir.make(name, NewNode::Directory, perm.unwrap_or(0o755), owner)?;
+    if let Some(perm) = perm {
+        let now = made.attr()?.perm;
+        let perm = perm | (now & 0o2000);
+        if now != perm {
+            let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+            made.fs.setattr(made.ino, &set)?;
+        }
+    }
     Ok(())
 }
 
-fn make_all(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
+/// Makes a directory and those above it, which have the usual mode.
+fn make_all(tree: &Tree, path: &OsStr, perm: Option<u16>, owner: Owner) -> extol_vfs::Result<()> {
     let mut so_far = PathBuf::from("/");
-    for component in Path::new(path).components() {
-        match component {
-            Component::Normal(name) => so_far.push(name),
-            Component::ParentDir => so_far.push(".."),
-            _ => continue,
-        }
+    let names = Path::new(path).components();
+    let names = names.filter(|name| matches!(name, Component::Normal(_) | Component::ParentDir));
+    let mut names = names.peekable();
+    while let Some(name) = names.next() {
+        so_far.push(name);
+        let perm = if names.peek().is_some() { None } else { perm };
         let here: OsString = so_far.clone().into();
         match tree.find(&here, true) {
             Ok(inode) if inode.is_dir()? => {}
             Ok(_) => return Err(FsError::NotADirectory),
-            Err(FsError::NotFound) => make_one(tree, &here)?,
+            Err(FsError::NotFound) => make_one(tree, &here, perm, owner)?,
             Err(error) => return Err(error),
         }
     }

@@ -317,12 +317,18 @@ impl Drop for InodeRef<'_> {
     }
 }
 
-/// The words of a copy: what to copy, then where to.
-fn sources_and_destination(paths: &[OsString]) -> Result<(&[OsString], &OsStr)> {
+/// What the operands of a copy are.
+const COPIED: &str = "what to copy, and where to";
+
+/// The operands of a command: what it is about, then the destination. `needed` says what they are.
+fn sources_and_destination<'p>(
+    paths: &'p [OsString],
+    needed: &str,
+) -> Result<(&'p [OsString], &'p OsStr)> {
     match paths {
         [sources @ .., dest] if !sources.is_empty() => Ok((sources, dest)),
         _ => Err(Failure::usage(format_args!(
-            "{}: only one path is given: what to copy, and where to, are needed",
+            "{}: only one path is given: {needed}, are needed",
             paths.first().map_or("".into(), |path| show(path))
         ))),
     }

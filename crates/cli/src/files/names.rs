@@ -2,15 +2,21 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use extol_cli_common::{Failure, Result};
 use extol_vfs::{FsError, NewNode, RenameFlags};
 
-use super::change::{Change, Problem, own_ids};
+use super::attrs::Owner;
+use super::change::{Change, Problem};
 use super::put::{give_name, with_temporary};
 use super::{InodeRef, Tree, ends_with_name, show, sources_and_destination};
 use crate::args::{LnArgs, MvArgs, VolumeArgs};
 use crate::interrupt;
+
+/// What the operands of mv and of ln are.
+const MOVED: &str = "what to move, and where to";
+const LINKED: &str = "the target, and the name of the link";
 
 /// Where the new names go.
 enum Place<'t> {
@@ -34,6 +40,14 @@ impl<'t> Place<'t> {
         }
     }
 
+    /// The path of what `name` is moved to, for messages.
+    fn shown(&self, dest: &OsStr, name: &[u8]) -> String {
+        match self {
+            Self::Into(_) => show(Path::new(dest).join(OsStr::from_bytes(name)).as_os_str()),
+            Self::Name => show(dest),
+        }
+    }
+
     fn is_name(&self) -> bool {
         matches!(self, Self::Name)
     }
@@ -53,7 +67,7 @@ impl Change for MvArgs {
     }
 
     fn check(&self) -> Result<()> {
-        let (sources, dest) = sources_and_destination(&self.paths)?;
+        let (sources, dest) = sources_and_destination(&self.paths, MOVED)?;
         let option = if self.exchange { "--exchange" } else { "-T" };
         match (sources, self.no_target_directory || self.exchange) {
             ([_, _, ..], true) => Err(Failure::usage(format_args!(
@@ -65,7 +79,7 @@ impl Change for MvArgs {
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        let (sources, dest) = sources_and_destination(&self.paths)?;
+        let (sources, dest) = sources_and_destination(&self.paths, MOVED)?;
         let own = self.no_target_directory || self.exchange;
         let place = Place::of(tree, dest, own, true).map_err(|error| tree.about(dest, error));
         let place = match place {
@@ -122,6 +136,12 @@ impl MvArgs {
         match from.fs.rename(from.ino, name, to.ino, new_name, flags) {
             Err(FsError::Exists) if self.no_clobber => Ok(()),
             Err(FsError::Invalid(_)) if is_dir => Err("cannot be moved into itself".into()),
+            Err(FsError::IsADirectory) if !is_dir => {
+                Err(format!("is no directory, and {} is one", place.shown(dest, name)).into())
+            }
+            Err(FsError::NotADirectory) if is_dir => {
+                Err(format!("is a directory, and {} is none", place.shown(dest, name)).into())
+            }
             Err(error) => Err(error.into()),
             Ok(()) => Ok(()),
         }
@@ -134,11 +154,16 @@ impl Change for LnArgs {
     }
 
     fn check(&self) -> Result<()> {
-        sources_and_destination(&self.paths).map(|_| ())
+        self.owner.as_deref().map_or(Ok(()), Owner::check)?;
+        sources_and_destination(&self.paths, LINKED).map(|_| ())
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        let (targets, dest) = sources_and_destination(&self.paths)?;
+        let (targets, dest) = sources_and_destination(&self.paths, LINKED)?;
+        let owner = match tree.owner(self.owner.as_deref()) {
+            Ok(owner) => owner,
+            Err(why) => return tree.reported(why),
+        };
         let follow = !self.no_dereference;
         let place = Place::of(tree, dest, self.no_target_directory, follow);
         let place = match place.map_err(|error| tree.about(dest, error)) {
@@ -149,7 +174,7 @@ impl Change for LnArgs {
             return tree.reported(problem);
         }
         for target in targets.iter().take_while(|_| !interrupt::came()) {
-            if let Err(problem) = self.one(tree, target, dest, &place) {
+            if let Err(problem) = self.one(tree, target, dest, &place, owner) {
                 // Of a symbolic link the target is any text; it is the new name that fails.
                 let what = if self.symbolic && place.is_name() { dest } else { target };
                 tree.report(show(what), problem);
@@ -166,6 +191,7 @@ impl LnArgs {
         target: &OsStr,
         dest: &OsStr,
         place: &Place<'_>,
+        owner: Owner,
     ) -> std::result::Result<(), Problem> {
         let named;
         let (dir, name) = match place {
@@ -191,8 +217,7 @@ impl LnArgs {
         }
         let make = |name: &[u8]| -> std::result::Result<(), Problem> {
             let new = NewNode::Symlink(target.as_bytes().to_vec());
-            let attr = dir.fs.create(dir.ino, name, new, 0o777, 0, own_ids())?;
-            drop(InodeRef::from_attr(dir.fs, &attr));
+            dir.make(name, new, 0o777, owner)?;
             Ok(())
         };
         if !over {

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use extol_cli_common::{Failure, Result};
 use extol_vfs::{FileKind, FsError, Mode, NewNode, NumberError, Rdev, SetAttr, Size};
 
-use super::change::{Change, Problem, find_or_make, own_ids};
-use super::{InodeRef, Tree, show};
+use super::attrs::Owner;
+use super::change::{Change, Problem, find_or_make};
+use super::{Tree, show};
 use crate::args::{MknodArgs, TruncateArgs, VolumeArgs};
 use crate::interrupt;
 
@@ -40,9 +41,9 @@ impl MknodArgs {
     }
 
     fn make(&self, tree: &Tree, node: NewNode, perm: u16) -> std::result::Result<(), Problem> {
+        let owner = tree.owner(self.owner.as_deref())?;
         let (dir, name) = tree.find_parent(&self.path)?;
-        let attr = dir.fs.create(dir.ino, name, node, perm, 0, own_ids())?;
-        drop(InodeRef::from_attr(dir.fs, &attr));
+        dir.make(name, node, perm, owner)?;
         Ok(())
     }
 }
@@ -65,6 +66,7 @@ impl Change for MknodArgs {
     }
 
     fn check(&self) -> Result<()> {
+        self.owner.as_deref().map_or(Ok(()), Owner::check)?;
         self.node().map(drop).map_err(Failure::usage)
     }
 
@@ -134,13 +136,18 @@ impl Change for TruncateArgs {
     }
 
     fn check(&self) -> Result<()> {
+        self.owner.as_deref().map_or(Ok(()), Owner::check)?;
         Wish::parse(&self.size).map(drop).map_err(Failure::usage)
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
         let wish = Wish::parse(&self.size).map_err(Failure::usage)?;
+        let owner = match tree.owner(self.owner.as_deref()) {
+            Ok(owner) => owner,
+            Err(why) => return tree.reported(why),
+        };
         for path in self.paths.iter().take_while(|_| !interrupt::came()) {
-            if let Err(problem) = self.one(tree, path, wish) {
+            if let Err(problem) = self.one(tree, path, wish, owner) {
                 tree.report(show(path), problem);
             }
         }
@@ -149,8 +156,15 @@ impl Change for TruncateArgs {
 }
 
 impl TruncateArgs {
-    fn one(&self, tree: &Tree, path: &OsStr, wish: Wish) -> std::result::Result<(), Problem> {
-        let Some(inode) = find_or_make(tree, path, true, !self.no_create)? else {
+    fn one(
+        &self,
+        tree: &Tree,
+        path: &OsStr,
+        wish: Wish,
+        owner: Owner,
+    ) -> std::result::Result<(), Problem> {
+        let make = (!self.no_create).then_some(owner);
+        let Some(inode) = find_or_make(tree, path, true, make)? else {
             return Ok(());
         };
         let attr = inode.attr()?;

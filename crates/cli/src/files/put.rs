@@ -1,5 +1,6 @@
 //! `extol put`: into the volume.
 
+mod place;
 mod stream;
 
 use std::collections::HashMap;
@@ -7,23 +8,22 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, counted, warn};
 use extol_proc::Shown as _;
-use extol_vfs::{
-    Creds, FsError, Mode, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
-    bytes_text,
-};
+use extol_vfs::{FsError, Mode, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet, bytes_text};
 
 use super::attrs::Owner;
 use super::change::{Change, Problem};
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::{PutArgs, VolumeArgs};
 use crate::interrupt;
+use place::{There, make, owner, there};
+pub(super) use place::{give_name, with_temporary};
 pub(super) use stream::STDIN;
 use stream::Stream;
 
@@ -83,7 +83,7 @@ impl Change for PutArgs {
     }
 
     fn check(&self) -> Result<()> {
-        super::sources_and_destination(&self.paths)?;
+        super::sources_and_destination(&self.paths, super::COPIED)?;
         if let Some(mode) = &self.mode {
             Mode::parse(mode).map_err(Failure::usage)?;
         }
@@ -91,7 +91,7 @@ impl Change for PutArgs {
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        let (paths, dest) = super::sources_and_destination(&self.paths)?;
+        let (paths, dest) = super::sources_and_destination(&self.paths, super::COPIED)?;
         let owner = match &self.owner {
             Some(owner) => match Owner::parse(owner, &|path| tree.table(path)) {
                 Ok(owner) => owner,
@@ -178,6 +178,11 @@ impl<'t> CopyIn<'t> {
             }
             _ => None,
         };
+        if let Some(dir) = into.as_ref().filter(|_| !super::ends_with_name(path)) {
+            // What is in it, as with cp(1).
+            self.enter_dir(Path::new(path), dir);
+            return Ok(());
+        }
         let absolute = fs::canonicalize(path).ok();
         let own_name =
             Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
@@ -197,10 +202,23 @@ impl<'t> CopyIn<'t> {
             return;
         }
         if let Err(problem) = self.try_node(path, dir, name) {
-            // No other file can be put there either.
-            self.stopped |= problem.downcast_ref() == Some(&FsError::ReadOnly);
-            self.problem(path, &*problem);
+            self.failed(path, &*problem);
         }
+    }
+
+    /// Copies what is in a directory into another one, and its attributes to that.
+    fn enter_dir(&mut self, path: &Path, dir: &InodeRef<'t>) {
+        let metadata = path.metadata().map_err(Problem::from);
+        let put = metadata.and_then(|metadata| self.fill_node(path, &metadata, dir));
+        if let Err(problem) = put {
+            self.failed(path, &*problem);
+        }
+    }
+
+    fn failed(&mut self, path: &Path, problem: &(dyn std::error::Error + 'static)) {
+        // No other file can be put there either.
+        self.stopped |= problem.downcast_ref() == Some(&FsError::ReadOnly);
+        self.problem(path, problem);
     }
 
     fn try_node(
@@ -313,7 +331,10 @@ impl<'t> CopyIn<'t> {
         node: &InodeRef<'t>,
     ) -> std::result::Result<(), Problem> {
         if metadata.is_dir() {
-            self.directory(path, node)?;
+            // What cannot be read is reported; the directory is as it should be otherwise.
+            if let Err(problem) = self.directory(path, node) {
+                self.failed(path, &*problem);
+            }
         } else if metadata.is_file() {
             self.contents(&File::open(path)?, node)?;
         }
@@ -342,7 +363,7 @@ impl<'t> CopyIn<'t> {
                 let Err(error) = node.fs.setxattr(node.ino, name, value, XattrSet::Any) else {
                     continue;
                 };
-                let why = match self.attribute_size(name, value) {
+                let why = match attribute_size(self.tree, name, value) {
                     Some(why) if error == FsError::NoSpace => why,
                     _ if error == FsError::NoSpace => return Err(error.into()),
                     _ => error.to_string(),
@@ -353,21 +374,6 @@ impl<'t> CopyIn<'t> {
             }
         }
         Ok(())
-    }
-
-    /// Why there is no space for an attribute, if the volume is not full.
-    fn attribute_size(&self, name: &[u8], value: &[u8]) -> Option<String> {
-        let block = self.tree.volume.block_size();
-        let len = value.len();
-        if attribute_len(name, len) > block as usize {
-            return Some(format!(
-                "its {len} bytes are too large for blocks of {block} bytes: use larger blocks \
-                 (mkfs -b)"
-            ));
-        }
-        let free = self.tree.fs().statfs().map_or(0, |space| space.blocks_free);
-        (free > 0)
-            .then(|| format!("all attributes of a file must fit into one block of {block} bytes"))
     }
 
     fn contents(&mut self, file: &File, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
@@ -445,111 +451,25 @@ impl<'t> CopyIn<'t> {
     }
 }
 
+/// Why there is no space for an attribute, if the volume is not full.
+pub(super) fn attribute_size(tree: &Tree, name: &[u8], value: &[u8]) -> Option<String> {
+    let block = tree.volume.block_size();
+    let len = value.len();
+    if attribute_len(name, len) > block as usize {
+        return Some(format!(
+            "its {len} bytes are too large for blocks of {block} bytes: use larger blocks \
+             (mkfs -b)"
+        ));
+    }
+    let free = tree.fs().statfs().map_or(0, |space| space.blocks_free);
+    (free > 0).then(|| format!("all attributes of a file must fit into one block of {block} bytes"))
+}
+
 /// Bytes of a block with one attribute: header, entry, value, and the end of the entries.
 fn attribute_len(name: &[u8], value: usize) -> usize {
     // Without its namespace, which is a number on the volume.
     let name = name.splitn(2, |byte| *byte == b'.').nth(1).unwrap_or(name);
     32 + (16 + name.len()).next_multiple_of(4) + 4 + value.next_multiple_of(4)
-}
-
-/// What has the name that is wanted.
-enum There<'t> {
-    Nothing,
-    /// A directory, into which another one is copied.
-    Directory(InodeRef<'t>),
-    /// What is replaced.
-    Other,
-}
-
-fn there<'t>(dir: &InodeRef<'t>, name: &[u8], by_dir: bool) -> extol_vfs::Result<There<'t>> {
-    match dir.child(name) {
-        Ok(there) => match (there.is_dir()?, by_dir) {
-            (true, true) => Ok(There::Directory(there)),
-            (true, false) => Err(FsError::IsADirectory),
-            (false, true) => Err(FsError::NotADirectory),
-            (false, false) => Ok(There::Other),
-        },
-        Err(FsError::NotFound) => Ok(There::Nothing),
-        Err(error) => Err(error),
-    }
-}
-
-/// Temporary names that are tried.
-const TRIES: u32 = 1000;
-
-/// Makes something under a temporary name, and gives that name.
-pub(super) fn with_temporary<T>(
-    mut make: impl FnMut(&[u8]) -> std::result::Result<T, Problem>,
-) -> std::result::Result<(T, Vec<u8>), Problem> {
-    for number in 0..TRIES {
-        let name = format!(".extol-{number}").into_bytes();
-        match make(&name) {
-            Err(problem) if problem.downcast_ref() == Some(&FsError::Exists) => {}
-            made => return Ok((made?, name)),
-        }
-    }
-    Err(FsError::Exists.into())
-}
-
-/// Gives an inode one more name; `over` what has it.
-pub(super) fn give_name(
-    node: &InodeRef<'_>,
-    dir: &InodeRef<'_>,
-    name: &[u8],
-    over: bool,
-) -> std::result::Result<(), Problem> {
-    let link = |name: &[u8]| -> std::result::Result<(), Problem> {
-        let linked = dir.fs.link(node.ino, dir.ino, name)?;
-        drop(InodeRef::from_attr(dir.fs, &linked));
-        Ok(())
-    };
-    if !over {
-        return link(name);
-    }
-    let ((), temporary) = with_temporary(link)?;
-    let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
-    // (A rename to another name of the same file leaves both.)
-    match dir.fs.unlink(dir.ino, &temporary) {
-        Err(error) if error != FsError::NotFound => renamed.and(Err(error))?,
-        _ => renamed?,
-    }
-    Ok(())
-}
-
-fn owner(metadata: &Metadata) -> Creds {
-    Creds { uid: metadata.uid(), gid: metadata.gid() }
-}
-
-/// Makes the inode.
-fn make<'t>(
-    path: &Path,
-    metadata: &Metadata,
-    dir: &InodeRef<'t>,
-    name: &[u8],
-) -> std::result::Result<InodeRef<'t>, Problem> {
-    let kind = metadata.file_type();
-    let device = Rdev {
-        major: rustix::fs::major(metadata.rdev()),
-        minor: rustix::fs::minor(metadata.rdev()),
-    };
-    let new = if kind.is_dir() {
-        NewNode::Directory
-    } else if kind.is_symlink() {
-        NewNode::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
-    } else if kind.is_char_device() {
-        NewNode::CharDevice(device)
-    } else if kind.is_block_device() {
-        NewNode::BlockDevice(device)
-    } else if kind.is_fifo() {
-        NewNode::Fifo
-    } else if kind.is_socket() {
-        NewNode::Socket
-    } else {
-        NewNode::Regular
-    };
-    let perm = if kind.is_symlink() { 0o777 } else { 0o600 };
-    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner(metadata))?;
-    Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 
 /// Extended attributes that ext4 keeps by their names.

@@ -14,7 +14,7 @@ fn run(words: &[&OsStr]) -> Result<()> {
     let mut line: Vec<OsString> = vec!["extol".into()];
     line.extend(words.iter().map(|word| (*word).to_owned()));
     match args::parse(&line)? {
-        Command::Mkfs(args) => crate::mkfs::run(&args),
+        Command::Mkfs(args) => crate::mkfs::run(*args),
         Command::Ls(args) => ls(&args),
         Command::Cat(args) => cat(&args),
         Command::Cp(args) => cp(&args),

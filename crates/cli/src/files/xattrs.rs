@@ -42,8 +42,14 @@ impl Change for SetxattrArgs {
         };
         for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             let found = tree.find(path, !self.no_dereference);
-            if let Err(error) = found.and_then(|inode| set(&inode)) {
-                tree.report(show(path), error);
+            match (found.and_then(|inode| set(&inode)), &self.name) {
+                (Ok(()), _) => {}
+                (Err(FsError::NoSpace), Some(name)) => {
+                    let why = super::put::attribute_size(tree, name.as_bytes(), &value);
+                    let why = why.unwrap_or_else(|| FsError::NoSpace.to_string());
+                    tree.report(show(path), format_args!("the attribute {}: {why}", show(name)));
+                }
+                (Err(error), _) => tree.report(show(path), error),
             }
         }
         Ok(())
@@ -142,7 +148,7 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
 /// How values are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Coding {
-    /// Text where it is some, else base64.
+    /// Text where it is some, else base64. The NUL that ends text is left out, as by getfattr(1).
     Auto,
     Text,
     Hex,
@@ -163,15 +169,17 @@ impl Coding {
     }
 
     fn encoded(self, value: &[u8]) -> String {
-        let text = std::str::from_utf8(value).is_ok_and(|text| !text.contains(is_active));
+        let is_text =
+            |value: &[u8]| std::str::from_utf8(value).is_ok_and(|text| !text.contains(is_active));
+        let ended = value.strip_suffix(b"\0").filter(|text| !text.is_empty()).unwrap_or(value);
         match self {
-            Self::Auto if !text => format!("0s{}", to_base64(value)),
-            Self::Base64 => format!("0s{}", to_base64(value)),
+            Self::Auto if is_text(ended) => quoted(ended),
+            Self::Auto | Self::Base64 => format!("0s{}", to_base64(value)),
             Self::Hex => value.iter().fold("0x".to_owned(), |mut hex, byte| {
                 let _ = write!(hex, "{byte:02x}");
                 hex
             }),
-            Self::Auto | Self::Text => quoted(value),
+            Self::Text => quoted(value),
         }
     }
 }
@@ -307,16 +315,23 @@ mod tests {
 
     #[test]
     fn values_come_back() {
-        let values: [&[u8]; 6] = [b"", b"a", b"ab\0", b"a \"quoted\" \\ one", b"\xff\x001", b"t\n"];
+        let values: [&[u8]; 7] =
+            [b"", b"a", b"ab\0", b"\0", b"a \"quoted\" \\ one", b"\xff\x001", b"t\n"];
         for value in values {
             for coding in [Coding::Auto, Coding::Text, Coding::Hex, Coding::Base64] {
                 let text = coding.encoded(value);
                 assert!(!text.contains(is_active), "{text:?}");
+                // (What is for reading has no NUL at its end.)
+                let is_label = coding == Coding::Auto && value == b"ab\0";
+                let value = if is_label { &b"ab"[..] } else { value };
                 assert_eq!(decoded(text.as_bytes()).as_deref(), Some(value), "{text}");
             }
         }
         assert_eq!(Coding::Base64.encoded(b"any carnal"), "0sYW55IGNhcm5hbA==");
         assert_eq!(Coding::Auto.encoded(b"build-7"), "\"build-7\"");
+        let label = b"system_u:object_r:etc_t:s0\0";
+        assert_eq!(Coding::Auto.encoded(label), "\"system_u:object_r:etc_t:s0\"");
+        assert_eq!(Coding::Auto.encoded(b"a\0\0"), "0sYQAA");
         assert_eq!(decoded(b"plain \\ text").unwrap(), b"plain \\ text");
         assert_eq!(decoded(b"\"\\101\\\\\"").unwrap(), b"A\\");
         for text in ["0x1", "0xg0", "0sYQ", "0sY===", "\"\\\"", "0s=aaa"] {

@@ -25,6 +25,46 @@ pub struct Disk {
     is_hybrid: bool,
     /// The partitions, by their numbers.
     partitions: Vec<Part>,
+    #[serde(flatten)]
+    packed: Packed,
+}
+
+/// What a volume or a disk is packed in.
+#[derive(Serialize)]
+pub struct Packed {
+    /// "sparse", "gzip", "qcow2" …; `None`: in nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<&'static str>,
+    /// The files below it, the nearest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    backing: Vec<String>,
+    /// With its article, and more about it.
+    #[serde(skip)]
+    text: String,
+}
+
+impl Packed {
+    pub fn of_layers(layers: &[Layer]) -> Self {
+        let Some((layer, known)) =
+            layers.iter().find_map(|layer| Some((layer, layer.container()?)))
+        else {
+            return Self { container: None, backing: Vec::new(), text: String::new() };
+        };
+        let (mut text, mut backing) = (known.what.to_owned(), Vec::new());
+        if let Layer::Qcow2 { version, cluster, backing: below } = layer {
+            let _ = write!(text, " (version {version}, clusters of {})", human(*cluster));
+            backing.extend(below.iter().map(|path| path.shown().to_string()));
+        }
+        for path in &backing {
+            let _ = write!(text, ", over {path}");
+        }
+        Self { container: Some(known.word), backing, text }
+    }
+
+    /// `None`: it is not packed.
+    pub fn text(&self) -> Option<&str> {
+        self.container.map(|_| &*self.text)
+    }
 }
 
 /// A partition, or another part of a disk.
@@ -102,7 +142,7 @@ impl Part {
 }
 
 impl Disk {
-    pub fn new(table: &Table, bytes: u64) -> Self {
+    pub fn new(table: &Table, bytes: u64, layers: &[Layer]) -> Self {
         Self {
             table: table.kind.word(),
             bytes,
@@ -110,6 +150,7 @@ impl Disk {
             copy_is_damaged: table.copy_is_damaged,
             is_hybrid: table.is_hybrid,
             partitions: table.parts.iter().map(Part::of).collect(),
+            packed: Packed::of_layers(layers),
         }
     }
 
@@ -117,6 +158,9 @@ impl Disk {
     pub fn text(&self, source: &Path) -> String {
         let kind = if self.table == "gpt" { "GPT" } else { "MBR" };
         let mut text = format!("{kind} disk of {}", human(self.bytes));
+        if let Some(packed) = self.packed.text() {
+            let _ = write!(text, ", packed in {packed}");
+        }
         if self.is_copy {
             text += "; its first table is damaged, this is the copy at its end";
         }

@@ -78,7 +78,7 @@ fn uuid(bytes: &[u8; 16]) -> String {
     text
 }
 
-fn time(sec: u64) -> String {
+pub fn time(sec: u64) -> String {
     match sec {
         0 => "n/a".to_owned(),
         sec => date(i64::try_from(sec).unwrap_or(i64::MAX)).ctime(),

@@ -5,20 +5,17 @@ mod header;
 mod journal_text;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
-use extol_block::open::Layer;
 use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
-use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
 use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
-use crate::files::human;
 use crate::options::Opening;
 use crate::volume::{Info, Replayed, Source, VolumeOptions};
 use crate::{options, volume};
-use disk::{Disk, Part};
+use disk::{Disk, Packed, Part};
+pub use header::time;
 use journal_text::JournalText;
 
 /// Largest number of a block.
@@ -62,52 +59,28 @@ fn show_info(source: Source<'_>, options: &VolumeOptions, json: bool) -> Result<
         info: &'i Info,
         #[serde(skip_serializing_if = "Option::is_none")]
         part: Option<Part>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        container: Option<&'static str>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        backing: Vec<String>,
+        #[serde(flatten)]
+        packed: Packed,
     }
     match volume::info(source, options) {
         Ok((info, layers)) => {
             let part = Part::of_layers(&layers);
             let mut line = part.as_ref().map(Part::line).unwrap_or_default();
-            let container = layers.iter().find_map(Layer::container);
-            if let Some(known) = container {
-                let _ = writeln!(line, "{:<22} {}{}", "Packed in", known.what, details(&layers));
+            let packed = Packed::of_layers(&layers);
+            if let Some(text) = packed.text() {
+                let _ = writeln!(line, "{:<22} {text}", "Packed in");
             }
-            let container = container.map(|known| known.word);
             let text = format!("{info}{line}");
-            let backing = backing(&layers).map(|path| path.shown().to_string()).collect();
-            show(json, &Volume { info: &info, part, container, backing }, &text)
+            show(json, &Volume { info: &info, part, packed }, &text)
         }
         Err(failure) => match volume::partitions(source)? {
             None => Err(failure),
-            Some((table, bytes)) => {
-                let disk = Disk::new(&table, bytes);
+            Some((table, bytes, layers)) => {
+                let disk = Disk::new(&table, bytes, &layers);
                 show(json, &disk, &disk.text(source.path))
             }
         },
     }
-}
-
-/// The files below an image.
-fn backing(layers: &[Layer]) -> impl Iterator<Item = &PathBuf> {
-    layers.iter().flat_map(|layer| match layer {
-        Layer::Qcow2 { backing, .. } => backing.as_slice(),
-        _ => &[],
-    })
-}
-
-/// More about what packs a volume.
-fn details(layers: &[Layer]) -> String {
-    let Some(Layer::Qcow2 { version, cluster, .. }) = layers.first() else {
-        return String::new();
-    };
-    let mut text = format!(" (version {version}, clusters of {})", human(*cluster));
-    for path in backing(layers) {
-        let _ = write!(text, ", over {}", path.shown());
-    }
-    text
 }
 
 /// The options that decide what is shown. Where the superblock is stands in those of dumpe2fs
@@ -142,8 +115,14 @@ fn opening_options(args: &InfoArgs) -> Result<(VolumeOptions, options::Part)> {
 
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
-    let InspectArgs { json, options, source } = &args.inspect;
+    let ReplayArgs { json, options, source, .. } = args;
     let Opening { volume, part } = options::opening(options)?;
+    if volume.access.superblock.is_some() {
+        return Err(Failure::usage(
+            "-o sb= cannot be used with replay: a copy of the superblock does not say if there is \
+             something to replay: let e2fsck -b repair the first one, which replays the journal",
+        ));
+    }
     let replayed = volume::replay(Source { path: source, part }, &volume, args.dry_run)?;
     let text = replay_text(&replayed, args.dry_run);
     show(*json, &replayed, &text)

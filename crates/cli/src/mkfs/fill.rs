@@ -32,7 +32,7 @@ use crate::args::{FillArgs, FreeSpace, MkfsArgs};
 use crate::interrupt;
 use crate::staged::Staged;
 use crate::text_file;
-use crate::volume::{self, MkfsOptions, Source as Target};
+use crate::volume::{self, MkfsOptions, NoSource, Source as Target};
 
 /// The name that means standard input.
 const STDIN: &str = "-";
@@ -238,6 +238,26 @@ fn cut(target: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a file that is no archive, by what it is. (The zeros that most volumes and disks begin
+/// with are the end of an archive.)
+fn refuse_no_source(path: &Path) -> Result<()> {
+    let device = FileDevice::open(path, &OpenOptions::read_only());
+    let Some(what) = device.ok().and_then(|device| volume::no_source(&device)) else {
+        return Ok(());
+    };
+    const NEITHER: &str = "neither a directory, a tar archive nor a container image";
+    let why = match what {
+        NoSource::Volume(what) => format!(
+            "is {what}, and no directory or archive: `extol tar {} | extol mkfs -d - IMAGE` makes \
+             a volume with its files",
+            path.shown()
+        ),
+        NoSource::Known(what) => format!("is {what}, and {NEITHER}"),
+        NoSource::Unknown => format!("is {NEITHER}"),
+    };
+    Err(Failure { code: Failure::USAGE, ..Failure::about(path.shown(), why) })
+}
+
 /// Opens what is typed behind `-d`.
 fn open(
     path: &Path,
@@ -259,6 +279,9 @@ fn open(
     }
     let metadata = std::fs::metadata(path);
     let metadata = metadata.map_err(|error| Failure::system_call(path.shown(), error))?;
+    if !metadata.is_dir() {
+        refuse_no_source(path)?;
+    }
     let is_plain = metadata.is_dir() && !OciSource::is_layout(path);
     let chooses = "chooses a container image";
     for (option, given, what) in [

@@ -60,7 +60,8 @@ const FORCE_ANSWER_SECONDS: f64 = 1.0;
 const WRITE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a forced unmount waits before the next step against the daemon.
 const FORCE_STEP: Duration = Duration::from_secs(3);
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
+/// (Two within a second are one.)
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(1100);
 /// Between two attempts at a mount that is in use.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -346,17 +347,24 @@ impl Unmount {
             }
             match wait.for_child(child, || self.detach_waits())? {
                 None => {
-                    return Err(Failure::new(match self.suffix() {
-                        by if by.is_empty() => {
-                            format!("{dir} is not unmounted after {deadline}; the unmount goes on")
-                        }
-                        by => format!("{dir} is not unmounted after {deadline}: it is in use{by}"),
-                    }));
+                    let by = match self.suffix() {
+                        by if by.is_empty() => by,
+                        by => format!(": it is in use{by}"),
+                    };
+                    return Err(Failure::new(format_args!(
+                        "{dir} is not unmounted after {deadline}{by}; the unmount goes on"
+                    )));
                 }
                 Some(End { code: 0, .. }) => return Ok(()),
                 Some(End { code: BUSY, .. }) if deadline.is_given() && !deadline.is_over() => {
                     wait.tell(|| format!("{dir} is in use{}", self.suffix()));
                     std::thread::sleep(RETRY);
+                }
+                Some(End { code: BUSY, .. }) if deadline.is_given() => {
+                    return Err(Failure::new(format_args!(
+                        "{dir} is not unmounted after {deadline}: it is in use{}",
+                        self.suffix()
+                    )));
                 }
                 Some(End { code: BUSY, .. }) => {
                     return Err(Failure::new(format_args!(
@@ -389,7 +397,9 @@ impl Unmount {
             }
             for signal in signals {
                 let _ = rustix::process::pidfd_send_signal(daemon, *signal);
-                std::thread::sleep(BETWEEN_SIGNALS);
+                if waiting::ends_within(process, BETWEEN_SIGNALS)? {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -19,6 +19,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(10);
 /// Between two looks at the reason.
 const LOOK: Duration = Duration::from_secs(1);
+/// A try at a mount that is in use ends within this time.
+const TRY: Duration = Duration::from_millis(700);
 /// Most bytes of a child's message.
 const MAX_LINE: u64 = 4096;
 
@@ -100,13 +102,15 @@ impl<'d> Wait<'d> {
         }
     }
 
-    /// Waits for a child. `None`: the deadline is over, and it goes on.
+    /// Waits for a child. `None`: the deadline is over, and it goes on, also behind the end of a
+    /// try at a mount that is in use: it is within a system call.
     pub(super) fn for_child(
         &mut self,
         mut child: Child,
         reason: impl Fn() -> String,
     ) -> Result<Option<End>> {
-        if !self.for_process(&open_child(&child)?, reason)? {
+        let process = open_child(&child)?;
+        if !self.for_process(&process, reason)? && !ends_within(&process, TRY)? {
             return Ok(None);
         }
         let status = child.wait().map_err(cannot_wait)?;

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use extol::resize::{Minimum, ResizeProgress};
 use extol::tune::{Request, Tuned};
 use extol_block::{OpenOptions, SharedDevice};
-use extol_check::{CheckOptions, Recoverer, Recovery};
+use extol_check::{CheckOptions, Kind, Recoverer, Recovery, Report, Severity};
 use extol_cli_common::{Failure, Result, counted};
 use extol_proc::Shown as _;
 
 use super::{
-    Source, Volume, VolumeOptions, cannot_open, direct, name, open_options, open_part, open_told,
-    recovered, refuse_member, refused, with_wait_messages,
+    Source, Volume, VolumeOptions, cannot_open, direct, name, open_journal, open_options,
+    open_told, recovered, refuse_member, refused, with_wait_messages,
 };
+
+/// What a damaged volume is not.
+const RESIZED: &str = "resized";
+/// The inode of the journal.
+const JOURNAL: u32 = 8;
 
 /// Opens a volume that is to become larger or smaller; with `check` only if it has no damage.
 pub fn open_to_resize(
@@ -21,9 +26,12 @@ pub fn open_to_resize(
     options: &VolumeOptions,
     check: bool,
 ) -> Result<Arc<Volume>> {
-    change(source, options, check.then_some("resized"), |device, options| {
-        Volume::open(device.clone(), options)
-    })
+    change(
+        source,
+        options,
+        |_| Ok(check.then_some(RESIZED)),
+        |device, options| Volume::open(device.clone(), options),
+    )
 }
 
 /// Changes properties of a volume; with `check` only if it has no damage.
@@ -33,9 +41,10 @@ pub fn tune(
     check: bool,
     request: &Request,
 ) -> Result<Tuned> {
-    change(source, options, check.then_some("tuned"), |device, options| {
-        extol::tune::tune(device, options, request)
-    })
+    let checked = |device: &SharedDevice| {
+        Ok((!extol::tune::is_done(device, request)? && check).then_some("tuned"))
+    };
+    change(source, options, checked, |device, options| extol::tune::tune(device, options, request))
 }
 
 /// How small a volume can be. The device is only read.
@@ -46,17 +55,18 @@ pub fn minimum(
     progress: &mut dyn FnMut(ResizeProgress) -> bool,
 ) -> Result<Minimum> {
     let how = OpenOptions::read_only();
-    change_opened(source, options, how, check.then_some("resized"), |device, options| {
+    let checked = |_: &SharedDevice| Ok(check.then_some(RESIZED));
+    change_opened(source, options, how, checked, |device, options| {
         Volume::minimum(device, options, progress)
     })
 }
 
-/// Does something to a volume as a whole; with a word for it (what a damaged volume is not) only if
-/// it has no damage.
+/// Does something to a volume as a whole; if `checked` has a word for it (what a damaged volume is
+/// not) only if it has no damage.
 fn change<T, E: std::fmt::Display>(
     source: Source<'_>,
     options: &VolumeOptions,
-    checked: Option<&str>,
+    checked: impl FnOnce(&SharedDevice) -> std::result::Result<Option<&'static str>, E>,
     work: impl FnOnce(&SharedDevice, &VolumeOptions) -> std::result::Result<T, E>,
 ) -> Result<T> {
     change_opened(source, options, open_options(options), checked, work)
@@ -67,7 +77,7 @@ fn change_opened<T, E: std::fmt::Display>(
     source: Source<'_>,
     options: &VolumeOptions,
     how: OpenOptions,
-    checked: Option<&str>,
+    checked: impl FnOnce(&SharedDevice) -> std::result::Result<Option<&'static str>, E>,
     work: impl FnOnce(&SharedDevice, &VolumeOptions) -> std::result::Result<T, E>,
 ) -> Result<T> {
     let named = name(source)?;
@@ -77,18 +87,13 @@ fn change_opened<T, E: std::fmt::Display>(
         refuse_member(&named, &opened)?;
     }
     let mut options = with_wait_messages(options).without_threads();
-    if options.journal.device.is_none()
-        && let Some(path) = &options.journal.path
-    {
-        let journal = open_part(path, &how)?;
-        options.journal.device = Some(journal.device);
-    }
+    open_journal(&mut options, &how)?;
     let refused = |error: &dyn std::fmt::Display| refused(&named, &opened, &options, error);
-    if let Some(how) = checked {
+    if let Some(how) = checked(&opened.device).map_err(|error| refused(&error))? {
         let journal = options.journal.device.as_ref();
         require_clean(source.path, &opened.device, journal, how, &refused)?;
     }
-    work(&opened.device, &options).map_err(|error| refused(&error))
+    work(&opened.device, &options).map_err(|error| refused(&super::not_mounted(&error)))
 }
 
 /// Refuses a volume that is damaged; `how` says what it is not.
@@ -108,11 +113,20 @@ pub fn require_clean(
     let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
         extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;
-    if report.is_clean() {
+    if report.is_clean() || how == RESIZED && is_of_a_resize(&report) {
         return Ok(());
     }
     Err(about(&format_args!(
         "is damaged ({}) and not {how}: extol check lists the damage",
         counted(report.errors, "error")
     )))
+}
+
+/// True if all that is wrong is the inode of a journal that a resize was about to give or to take
+/// away. The next one clears it.
+fn is_of_a_resize(report: &Report) -> bool {
+    let errors = || report.findings.iter().filter(|found| found.severity == Severity::Error);
+    errors().count() as u64 == report.errors
+        && errors().all(|found| found.inode == Some(JOURNAL))
+        && errors().any(|found| found.kind == Kind::InodeReserved)
 }

@@ -4,8 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use extol::image::source;
 use extol::mkfs::{JournalDevice, MkfsError, MkfsOptions, MkfsProgress, Summary};
-use extol_block::open::{self, Layer, OpenName, Opened};
+use extol_block::open::{self, OpenName, Opened, Slice};
 use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions};
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
@@ -129,7 +130,7 @@ pub fn claim_for_mkfs(
     let opened = open_told(&name, &how.direct(Direct::Off));
     let opened = opened.map_err(|error| cannot_open(target, &error))?;
     if !force {
-        confirm_loss(target, &opened, confirm)?;
+        confirm_loss(target, &opened, None, confirm)?;
     }
     Ok(opened.file)
 }
@@ -137,6 +138,39 @@ pub fn claim_for_mkfs(
 /// True if a device holds anything, known or not.
 pub fn holds_something(device: &dyn BlockDevice) -> bool {
     !matches!(open::identify(device), open::Found::Zeros)
+}
+
+/// What a device holds that is no source of files.
+pub enum NoSource {
+    /// An ext2, ext3 or ext4 volume, or a disk in which one may be.
+    Volume(String),
+    /// What else is known, and what to do with it.
+    Known(String),
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// What a device holds if it is no archive. `None`: it may be one.
+pub fn no_source(device: &FileDevice) -> Option<NoSource> {
+    let mut first = vec![0; device.size().min(512) as usize];
+    device.read_at(&mut first, 0).ok().filter(|()| !first.is_empty())?;
+    let may_be = source::may_be_archive(&first);
+    if may_be && first.iter().any(|byte| *byte != 0) {
+        return None;
+    }
+    match open::identify(device) {
+        found @ (open::Found::Ext(_) | open::Found::Table(_)) => {
+            Some(NoSource::Volume(found.to_string()))
+        }
+        _ if may_be => None,
+        open::Found::Known(known) if open::disk_image(device.path()).is_some() => {
+            Some(NoSource::Volume(known.what.to_owned()))
+        }
+        found @ open::Found::Known(known) if known.advice.contains("unpack") => {
+            Some(NoSource::Known(format!("{found} ({})", known.advice)))
+        }
+        found => Some(found.contents().map_or(NoSource::Unknown, NoSource::Known)),
+    }
 }
 
 /// Removes a new image, which is of no use. Of a symbolic link it is what the link names; the link
@@ -155,34 +189,26 @@ fn grows(target: &Path, size: u64) -> bool {
     }
 }
 
-/// Asks whether what an open target holds may be lost.
+/// Asks whether what an open target holds may be lost, where a volume of `size` is made.
 fn confirm_loss(
     target: &Path,
     opened: &Opened,
+    size: Option<u64>,
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
     let shown = target.shown();
-    if let Some(number) = cut_partition(opened) {
-        let what = format!("{shown} has partition {number} in this part, and not all of it");
-        return confirm(&what);
+    let len = size.unwrap_or(u64::MAX).min(opened.device.size());
+    if let Some(start) = opened.start() {
+        let range = start..start.saturating_add(len);
+        let others = open::in_range(&*opened.disk, &range);
+        if !others.is_empty() {
+            return confirm(&format!("this part of {shown} has {}", others.join(", ")));
+        }
     }
-    match open::identify(&*opened.device).contents() {
+    match open::contents(&Slice::new(opened.device.clone(), 0, len)) {
         Some(contents) => confirm(&format!("{shown} holds {contents}")),
         None => Ok(()),
     }
-}
-
-/// The partition that a part by its place has, but not all of.
-fn cut_partition(opened: &Opened) -> Option<u32> {
-    let Some(Layer::Window(start, len)) = opened.layers.last() else { return None };
-    let open::Found::Table(table) = open::identify(&*opened.file) else { return None };
-    let end = start.saturating_add(*len);
-    let is_cut = |part: &&open::Partition| {
-        let part_end = part.start.saturating_add(part.len);
-        let overlaps = part.start < end && *start < part_end && !part.is_extended();
-        overlaps && (*start != part.start || part_end < end)
-    };
-    table.parts.iter().find(is_cut).map(|part| part.number)
 }
 
 /// Makes a volume. A file that is to be longer (and its I/O direct) was opened without direct I/O.
@@ -198,7 +224,7 @@ fn make<T>(
     let name = OpenName { raw: true, ..name(target)? };
     let mut claimed = claim_told(&name, how).map_err(failed)?;
     if let Some((size, direct)) = longer {
-        let contents = open::identify(claimed.file()).contents();
+        let contents = open::contents(claimed.file());
         if let Some(contents) = contents.filter(|_| !options.force) {
             confirm(&format!("{} holds {contents}", target.path.shown()))?;
         }
@@ -214,7 +240,7 @@ fn make<T>(
         options.sector_size = Some(opened.file.sector_size());
     }
     if !options.dry_run && !options.force {
-        confirm_loss(target.path, &opened, confirm)?;
+        confirm_loss(target.path, &opened, options.size, confirm)?;
     }
     // (Only now: a signal ends the question above.)
     interrupt::catch()?;
@@ -235,7 +261,7 @@ fn make_on<T>(
 /// Opens an external journal.
 pub fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    let Opened { device, file, layers } = open_part(path, &how)?;
+    let Opened { device, file, layers, .. } = open_part(path, &how)?;
     let rdev = if layers.is_empty() && file.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {

@@ -26,11 +26,11 @@ pub fn info(source: Source<'_>, options: &VolumeOptions) -> Result<(Info, Vec<La
     Ok((info, opened.layers.clone()))
 }
 
-/// The partitions of a disk, and its bytes. `None`: it has no table of them.
-pub fn partitions(source: Source<'_>) -> Result<Option<(Table, u64)>> {
+/// The partitions of a disk, its bytes, and what it is packed in. `None`: it has no table of them.
+pub fn partitions(source: Source<'_>) -> Result<Option<(Table, u64, Vec<Layer>)>> {
     let opened = open_shared(source)?;
     match open::identify(&*opened.device) {
-        open::Found::Table(table) => Ok(Some((table, opened.device.size()))),
+        open::Found::Table(table) => Ok(Some((table, opened.device.size(), opened.layers.clone()))),
         _ => Ok(None),
     }
 }
