@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
 use extol_testkit::{
-    ExtolMount, Image, Need, Scratch, debugfs, e2fsck, extol_ok, refused, require, run_extol, text,
+    ExtolMount, Image, Need, Scratch, debugfs, e2fsck, extol_ok, extol_path, refused, require, run,
+    run_extol, text, tool,
 };
 
 const NEEDS: [Need; 5] =
@@ -109,6 +111,36 @@ fn files_become_one_piece() {
     mount.unmount();
     e2fsck(&image).assert_clean("defragmented on the mount");
     assert_eq!(extents(&image, "/one"), 1);
+
+    // What may not be read is named, and passed over; lost+found is passed over.
+    if require(&[Need::Tool("setpriv")]) {
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
+        fs::create_dir(dir.join("sub/private")).unwrap();
+        fs::write(dir.join("sub/private/file"), "x").unwrap();
+        fs::set_permissions(dir.join("sub/private"), fs::Permissions::from_mode(0o700)).unwrap();
+        let defrag = |path: &Path| {
+            let mut command = tool("setpriv");
+            command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+            command.arg(extol_path()).arg("defrag").arg("-n").arg(path);
+            run(&mut command, std::time::Duration::from_secs(20))
+        };
+        let give = |path: &str| chown(dir.join(path), Some(65534), Some(65534)).unwrap();
+        let whole = defrag(&dir);
+        assert!(whole.success(), "{}", whole.output);
+        give("lost+found");
+        let done = defrag(&dir);
+        assert_eq!((done.code, &done.output), (Some(0), &whole.output));
+        let typed = defrag(&dir.join("lost+found"));
+        assert_eq!(typed.code, Some(32), "{}", typed.output);
+        give("sub/private");
+        let done = defrag(&dir);
+        assert_eq!(done.code, Some(32), "{}", done.output);
+        assert!(done.stderr.contains("sub/private: Permission denied"), "{}", done.output);
+        assert!(done.output.contains("; 1 directory was not read\n"), "{}", done.output);
+        let files = |text: &str| text.split(" file").next().and_then(|n| n.parse::<u64>().ok());
+        assert_eq!(files(&done.output).map(|n| n + 1), files(&whole.output), "{}", done.output);
+        mount.unmount();
+    }
 
     // Not mounted.
     assert!(extents(&image, "/sub/two") > 5);

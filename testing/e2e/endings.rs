@@ -188,7 +188,7 @@ fn processes(dir: &Path) -> usize {
 }
 
 /// Runs `extol ARGS` with each of these system calls taking `delay` ms longer, and sends it a
-/// signal once `ready` is true. Gives its exit code and what it said.
+/// signal twice, as timeout(1) does, once `ready` is true. Gives its exit code and what it said.
 fn interrupted(
     scratch: &Scratch,
     (calls, delay): (&str, u32),
@@ -218,6 +218,8 @@ fn interrupted(
     until("the moment", ready);
     let pid = traced().and_then(Pid::from_raw).expect("it still runs");
     kill_process(pid, signal).expect("kill");
+    std::thread::sleep(Duration::from_millis(5));
+    let _ = kill_process(pid, signal);
     let status = ended(&mut child);
     let mut said = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("read");

@@ -9,8 +9,8 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extol_testkit::{
-    Finished, Image, KernelMount, Need, Scratch, Tree, dump_super, e2fsck, extol, extol_ok,
-    require, run, run_ok, text, tool,
+    Finished, Image, KernelMount, Need, Scratch, Tree, as_user, dump_super, e2fsck, extol,
+    extol_ok, extol_path, require, run, run_ok, text, tool,
 };
 use rustix::process::Signal;
 
@@ -61,6 +61,9 @@ const COMMANDS: &[&str] = &[
     "ln -sT x @/empty/x",
     "mkdir @/sgid/made",
     "mkdir -p @/p/q/r",
+    "mkdir -m 700 @/sgid/private",
+    "mkdir -p -m 1777 @/m/n/o",
+    "mkdir -m o-rwx @/m/group",
     "touch @/sgid/file @/p/new",
     "touch -d 2024-01-31T12:00:00.123456789Z @/data",
     "touch -a -d @1000 @/big",
@@ -236,8 +239,17 @@ fn what_fails_changes_nothing() {
         (&["mv", "/source/one", "/source/one"], 32, "the same file"),
         (&["mv", "/source/ida", "/source/idb"], 32, "the same file"),
         (&["mv", "-T", "/source/empty", "/source/dir"], 32, "not empty"),
+        (&["mv", "-T", "/source/one", "/source/dir"], 32, "one: is no directory, and /source/dir"),
+        (&["mv", "-T", "/source/dir", "/source/one"], 32, "dir: is a directory, and /source/one"),
         (&["mv", "/source/one", "/no/where"], 32, "/no/where: no such file"),
-        (&["mv", "/source/one"], 1, "only one path"),
+        (&["mv", "/source/one"], 1, "only one path is given: what to move, and where to, are"),
+        (&["ln", "/source/one"], 1, "only one path is given: the target, and the name of the link"),
+        (&["ln", "--owner", "1:1", "/source/one", "/hard"], 1, "--symbolic"),
+        (&["mkdir", "-m", "9", "/z"], 1, "bad mode"),
+        (&["mkdir", "--owner", ":", "/z"], 1, "bad owner"),
+        (&["mkdir", "--owner", "eve", "/z"], 32, "no user \"eve\""),
+        (&["touch", "--owner", "eve", "/z"], 32, "no user \"eve\""),
+        (&["mknod", "--owner", "eve", "/z", "p"], 32, "no user \"eve\""),
         (&["mv", "-T", "/source/one", "/source/big", "/z"], 1, "-T takes two names, and /z"),
         (&["put", "-", "/source"], 32, "standard input: has no name to have in /source"),
         (&["put", "-", "/z/"], 32, "standard input: has no name to have in /z/"),
@@ -336,6 +348,139 @@ fn put_sets_owner_and_mode() {
     let listed = extol_ok(&["ls", "-lR", path, "/tree"]);
     assert!(listed.contains("-rw-r--r--   1    12    34"), "{listed}");
     assert!(listed.contains("drwxr-xr-x   2    12    34"), "{listed}");
+}
+
+/// What is made belongs to root, whichever user makes it, unless an option says otherwise; a
+/// directory with the setgid bit gives its group.
+#[test]
+fn what_is_made_belongs_to_root_unless_an_option_says_otherwise() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.dir("source");
+    make_files(&source);
+    let size = &["-t", "ext4", "-d", text(&source)];
+    let image = Image::mke2fs(scratch.path(), "a.img", 32 * MIB, size);
+    let path = text(&image.path);
+    run_ok(tool("chmod").args(["755"]).arg(scratch.path()));
+    run_ok(tool("chown").args(["1000:1000", path]));
+    let lines = [
+        "mkdir @/new",
+        "mkdir -p --owner ada: -m 2750 @/home/ada",
+        "mknod @/new/null c 1 3",
+        "mknod --owner 0:100 @/new/tty c 5 0",
+        "ln -s target @/new/link",
+        "ln -s --owner 3:4 target @/new/owned",
+        "ln -sf --owner 5 target @/new/link",
+        "touch @/new/file @/sgid/file",
+        "touch --owner ada:users @/new/file @/home/ada/file",
+        "touch --owner 7:8 @/sgid/other",
+        "truncate -s 5 @/new/long",
+        "truncate -s 5 --owner :9 @/new/longer",
+        "mkdir @/sgid/dir",
+    ];
+    let expected = [
+        ("/new", "drwxr-xr-x", 0, 0),
+        ("/home", "drwxr-xr-x", 1000, 100),
+        ("/home/ada", "drwxr-s---", 1000, 100),
+        ("/home/ada/file", "-rw-r--r--", 1000, 100),
+        ("/new/null", "crw-r--r--", 0, 0),
+        ("/new/tty", "crw-r--r--", 0, 100),
+        ("/new/link", "lrwxrwxrwx", 5, 0),
+        ("/new/owned", "lrwxrwxrwx", 3, 4),
+        ("/new/file", "-rw-r--r--", 0, 0),
+        ("/new/long", "-rw-r--r--", 0, 0),
+        ("/new/longer", "-rw-r--r--", 0, 9),
+        ("/sgid/file", "-rw-r--r--", 0, 6),
+        ("/sgid/other", "-rw-r--r--", 7, 8),
+        ("/sgid/dir", "drwxr-sr-x", 0, 6),
+    ];
+    let owners = |what: &str| {
+        for (file, mode, uid, gid) in expected {
+            let listed = extol_ok(&["ls", "-ld", path, file]);
+            let words: Vec<_> = listed.split_whitespace().take(4).collect();
+            let (uid, gid) = (uid.to_string(), gid.to_string());
+            assert_eq!(words[0], mode, "{what}: {file}: {listed}");
+            assert_eq!(words[2..], [&*uid, &*gid], "{what}: {file}: {listed}");
+        }
+        e2fsck(&image).assert_clean(what);
+    };
+    let untouched = std::fs::read(&image.path).expect("the image");
+    as_user(1000, 1000, &[], 0o22, || {
+        for line in lines {
+            let mut words: Vec<_> = line.split(' ').map(|w| w.trim_start_matches('@')).collect();
+            words.insert(1, path);
+            extol_ok(&words);
+        }
+    });
+    owners("one by one");
+    std::fs::write(&image.path, untouched).expect("the image");
+    let script = scratch.path().join("script");
+    std::fs::write(&script, lines.join("\n").replace('@', "")).expect("a script");
+    as_user(1000, 1000, &[], 0o22, || {
+        extol_ok(&["edit", "-f", text(&script), path]);
+    });
+    owners("as a script");
+}
+
+/// `dir/.` is what is in a directory, as for cp(1), hidden names as well.
+#[test]
+fn a_directory_with_a_dot_is_what_is_in_it() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let tree = scratch.dir("tree");
+    std::fs::create_dir(tree.join("sub")).expect("a directory");
+    std::fs::write(tree.join(".hidden"), "text").expect("a file");
+    let names = [".hidden", "sub"];
+    extol_ok(&["mkdir", path, "/z"]);
+    extol_ok(&["put", path, text(&tree.join(".")), "/z"]);
+    extol_ok(&["put", path, text(&tree.join("sub/../")), "/new"]);
+    let mut inside = extol();
+    run_ok(inside.current_dir(&tree).args(["put", path, ".", "/"]));
+    for dir in ["/z", "/new", "/"] {
+        let listed = extol_ok(&["ls", "-a", path, dir]);
+        let listed: Vec<&str> = listed.lines().filter(|name| names.contains(name)).collect();
+        assert_eq!(listed, names, "{dir}");
+    }
+    let there = scratch.dir("there");
+    for (source, out) in [("/z/.", there), ("z/./", scratch.join("made"))] {
+        extol_ok(&["cp", path, source, text(&out)]);
+        let mut copied: Vec<_> = std::fs::read_dir(&out).expect("copied").flatten().collect();
+        copied.sort_by_key(std::fs::DirEntry::file_name);
+        let copied: Vec<_> = copied.iter().map(std::fs::DirEntry::file_name).collect();
+        assert_eq!(copied, names, "{source}");
+    }
+    e2fsck(&image).assert_clean("filled");
+}
+
+/// A directory that cannot be read is reported, and has its mode all the same.
+#[test]
+fn a_directory_that_cannot_be_read_keeps_its_mode() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &["-t", "ext4"]);
+    let path = text(&image.path);
+    let tree = scratch.dir("tree");
+    std::fs::create_dir(tree.join("closed")).expect("a directory");
+    run_ok(tool("chmod").arg("711").arg(tree.join("closed")));
+    run_ok(tool("chmod").arg("755").args([scratch.path(), tree.as_path()]));
+    run_ok(tool("chmod").args(["666", path]));
+    let mut user = tool("setpriv");
+    user.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]);
+    user.arg(extol_path()).args(["put", path, text(&tree), "/"]);
+    let done = run(&mut user, Duration::from_secs(20));
+    assert_eq!(done.code, Some(32), "{}", done.output);
+    assert!(done.output.contains("closed: Permission denied"), "{}", done.output);
+    let listed = extol_ok(&["ls", "-l", path, "/tree"]);
+    assert!(listed.starts_with("drwx--x--x "), "{listed}");
+    e2fsck(&image).assert_clean("put");
 }
 
 /// A script is done as a whole or not at all, and says why not.

@@ -186,7 +186,7 @@ fn tune_on_a_mount_and_off_it() {
         (&["-O", "fast_commit"][..], "unmount it"),
         (&["-U", "random"], "unmount it"),
         (&["-r", "99999999"], "at most half"),
-        (&["-L", "12345678901234567"], "at most 16"),
+        (&["-L", "12345678901234567", "-r", "99999999"], "at most half"),
     ] {
         let refused = tune(words, &dir);
         assert!(!refused.success() && refused.output.contains(why), "{}", refused.output);
@@ -197,7 +197,15 @@ fn tune_on_a_mount_and_off_it() {
         let refused = tune(&["-L", "mine"], &dir);
         assert!(!refused.success(), "an ordinary user: {}", refused.output);
     });
+    let cut = tune(&["-L", "averyveryverylonglabel", "-i", "1w"], &dir);
+    assert!(cut.success() && cut.output.contains("cut to 'averyveryverylon'"), "{}", cut.output);
+    assert!(cut.output.contains("check interval: none -> 1w"), "{}", cut.output);
+    assert!(tune(&["-L", "a b"], &dir).success());
     mount.unmount();
+    let same = tune(&["-O", "filetype,^casefold,sparse_super"], &image.path);
+    assert!(same.success() && same.output.contains("nothing to do"), "{}", same.output);
+    let other = tune(&["-O", "casefold"], &image.path);
+    assert!(!other.success() && other.output.contains("use tune2fs"), "{}", other.output);
     assert_eq!(property(&image, "Filesystem volume name"), "a b");
     assert_eq!(property(&image, "Maximum mount count"), "7");
     assert_eq!(property(&image, "Errors behavior"), "Panic");
@@ -245,7 +253,7 @@ fn a_journal_comes_and_goes() {
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext2", "-L", "made"]);
     let tune = |words: &[&str], at: &Path| run_extol(&[&["tune"], words, &[text(at)]].concat());
-    let none = tune(&["-l"], &dir);
+    let none = tune(&["-l"], Path::new("/proc"));
     assert!(!none.success() && none.output.contains("no ext4 volume"), "{}", none.output);
     let linux = KernelMount::mount(&image, &dir, &[]);
     std::fs::write(dir.join("file"), "contents").unwrap();

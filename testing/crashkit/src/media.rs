@@ -109,13 +109,19 @@ impl Media {
         debug_assert!(done.is_ok());
     }
 
+    /// What lies behind the end of a device goes nowhere: a write may get there before the length
+    /// that it needs.
     fn write(&mut self, nr: usize, offset: u64, data: &[u8]) {
         let device = &self.devices[nr];
+        let room = device.size().saturating_sub(offset);
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if data.is_empty() {
+            return;
+        }
         let first = offset / SECTOR;
         let end = (offset + data.len() as u64).div_ceil(SECTOR);
         let mut bytes = vec![0; ((end - first) * SECTOR) as usize];
         let inside = bytes.len().min((device.size() - first * SECTOR) as usize);
-        // The tape has only what the devices accepted, so nothing here can be out of range.
         let read = device.read_at(&mut bytes[..inside], first * SECTOR);
         debug_assert!(read.is_ok());
         let digest = |bytes: &[u8]| {

@@ -55,7 +55,7 @@ fn an_archive_is_the_files_in_it() {
     std::fs::write(&broken, &archive[..archive.len() / 2]).unwrap();
     refused(&["mkfs", "-d", text(&broken), text(&image)], 32, &["broken.tar"]);
     std::fs::write(&broken, vec![b'x'; 5000]).unwrap();
-    refused(&["mkfs", "-d", text(&broken), text(&image)], 32, &["broken.tar"]);
+    refused(&["mkfs", "-d", text(&broken), text(&image)], 1, &["broken.tar", "is neither"]);
     assert!(!image.exists());
     let left = std::fs::read_dir(scratch.path()).unwrap().flatten();
     assert_eq!(left.filter(|e| e.path().is_file()).count(), 5, "nothing of the spool is left");

@@ -214,6 +214,9 @@ fn the_size_is_what_the_files_need() {
         assert_eq!(size, number("blocks") * 4096);
         assert!(size > last && size < (32 << 20) + least + (least >> 4), "{size}");
         assert_eq!(made["contents"]["data_bytes"], 20 << 20);
+        let dry = ["mkfs", "-n", "-F", "--json", "-d", text(&dir), "--free", free, text(&image)];
+        let dry: serde_json::Value = serde_json::from_str(&extol_ok(&dry)).unwrap();
+        assert_eq!(dry, made, "a dry run says the same");
         last = size;
     }
     // By default a new file and an old image have a little room; a file of zeros keeps its size.
@@ -272,6 +275,39 @@ fn mistakes_are_named_and_leave_nothing() {
         assert!(!image.exists(), "{words:?}");
     }
     refused(&["mkfs", "--owner", "0:0", new, "10M"], 1, &["-d"]);
+    let volume = scratch.join("volume.img");
+    extol_ok(&["mkfs", "-q", text(&volume), "8M"]);
+    let needles = ["is an ext4 file system", "extol tar"];
+    refused(&["mkfs", "-d", text(&volume), new], 1, &needles);
+    assert!(!image.exists());
+    // What is no source is named.
+    let other = scratch.join("other");
+    let neither = "neither a directory, a tar archive nor a container image";
+    for (bytes, needles) in [
+        (&b"/dev/console c 600\n"[..], &["is neither a directory"][..]),
+        (&[b'#'; 3000], &["is neither a directory"]),
+        (b"XFSB and more", &["is an XFS file system", neither]),
+        (b"hsqs and more", &["is a squashfs file system", neither]),
+        (b"PK\x03\x04 and more", &["is a zip archive (unpack it first)", neither]),
+        (b"QFI\xFB and more", &["is a qcow2 image", "extol tar"]),
+    ] {
+        std::fs::write(&other, bytes).unwrap();
+        refused(&["mkfs", "-d", text(&other), new], 1, needles);
+        assert!(!image.exists(), "{needles:?}");
+    }
+    std::fs::write(&other, [&[0; 2000][..], b"x"].concat()).unwrap();
+    refused(&["mkfs", "-d", text(&other), new], 32, &["is no tar archive: it begins with zeros"]);
+    // Nor is a volume lost because its first superblock is.
+    extol_ok(&["mkfs", "-q", "-F", "-b", "1024", text(&volume), "16M"]);
+    let damaged = std::fs::File::options().write(true).open(&volume).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&damaged, &[0; 2048], 0).unwrap();
+    drop(damaged);
+    for words in [&["mkfs", text(&volume)][..], &["mkfs", "-d", dir, text(&volume)]] {
+        refused(words, 32, &["whose first superblock is damaged", "-F"]);
+    }
+    refused(&["log", "-o", "sb=5", text(&volume)], 32, &["no superblock 5 KiB"]);
+    assert!(extol_ok(&["log", "-o", "sb=8193", text(&volume)]).contains("journal:"));
+    refused(&["replay", "-o", "sb=8193", text(&volume)], 1, &["-o sb=", "e2fsck -b"]);
     let mut command = extol();
     command.args(["mkfs", "-d", dir, new]).env("SOURCE_DATE_EPOCH", "now");
     let done = extol_testkit::run(&mut command, std::time::Duration::from_secs(20));
@@ -456,12 +492,29 @@ fn notes_are_made_once_and_only_where_they_help() {
     std::fs::write(&table, "/ d 755 3 4 - - - - -\n/dev d 755 0 0 - - - - -\n").unwrap();
     let small = ["mkfs", "-d", text(&dir), "--metadata", text(&table), text(&image)];
     let done = run_extol(&small);
-    assert_eq!((done.code, &*done.stderr), (Some(0), ""), "{}", done.output);
-    assert_eq!(done.output.matches("note: the volume is too small for a journal").count(), 1);
-    // A size that is given is no choice of -d: there the warning stays, as that of mke2fs -q.
-    let done = run_extol(&["mkfs", "-F", "-q", "-d", text(&dir), text(&image), "100K"]);
-    assert_eq!(done.code, Some(0), "{}", done.output);
-    assert_eq!(done.stderr.matches("warning: the volume is too small for a journal").count(), 1);
+    // With a size and without, as mke2fs -q: edit and a resize to smaller need a journal.
+    let no_journal = "extol: warning: the volume is too small for a journal: it has none\n";
+    assert_eq!((done.code, &*done.stderr), (Some(0), no_journal), "{}", done.output);
+    for size in [&[][..], &["100K"]] {
+        let quiet = ["mkfs", "-F", "-q", "-d", text(&dir), text(&image)];
+        let done = run_extol(&[&quiet[..], size].concat());
+        assert_eq!((done.code, &*done.stderr), (Some(0), no_journal), "{}", done.output);
+    }
+    // A name says nothing of the format.
+    let named = scratch.join("new.VHD");
+    let making = ["mkfs", "-q", text(&named), "8M"];
+    let done = run_extol(&making);
+    let convert = format!(
+        "qemu-img convert -f raw -O vpc {} {}\n",
+        text(&scratch.join("new.img")),
+        text(&named)
+    );
+    assert!(
+        done.stderr.starts_with("extol: note: ") && done.stderr.ends_with(&convert),
+        "{done:?}"
+    );
+    let again = run_extol(&[&making[..2], &["-F"], &making[2..]].concat());
+    assert_eq!((again.code, &*again.stderr), (Some(0), ""), "{}", again.output);
     // Contexts: for a lost+found that the source does not have, too.
     std::fs::write(&table, "/.* system_u:object_r:all_t:s0\n").unwrap();
     extol_ok(&[

@@ -1,7 +1,7 @@
 //! Disk images with partitions.
 
 use crate::{MIB, schema};
-use extol_testkit::{Image, Scratch, extol_ok, run_ok, text, tool};
+use extol_testkit::{Image, LoopDevice, Scratch, extol_ok, run_ok, text, tool};
 use serde_json::Value;
 
 /// A disk image with partitions.
@@ -12,12 +12,23 @@ pub struct Disk {
 impl Disk {
     /// Made by sfdisk.
     pub fn new(scratch: &Scratch, name: &str, mib: u64, script: &str) -> Self {
-        let image = Image::sparse(scratch.join(name), mib * MIB);
+        let disk = Self { image: Image::sparse(scratch.join(name), mib * MIB) };
+        disk.write_table(scratch, script);
+        disk
+    }
+
+    /// A block device with partitions made by sfdisk.
+    pub fn on_device(scratch: &Scratch, device: &LoopDevice, script: &str) -> Self {
+        let disk = Self { image: Image { path: device.path().into(), journal: None } };
+        disk.write_table(scratch, script);
+        disk
+    }
+
+    fn write_table(&self, scratch: &Scratch, script: &str) {
         let input = scratch.join("script");
         std::fs::write(&input, script).expect("script");
         let line = "PATH=$PATH:/sbin:/usr/sbin sfdisk -q \"$0\" <\"$1\"";
-        run_ok(tool("sh").args(["-c", line]).arg(&image.path).arg(input));
-        Self { image }
+        run_ok(tool("sh").args(["-c", line]).arg(&self.image.path).arg(input));
     }
 
     pub fn name(&self) -> &str {
@@ -46,11 +57,7 @@ impl Disk {
 
     /// The same by Extol; its JSON fits the schema.
     pub fn shown(&self) -> (Value, Vec<(u64, u64, u64)>) {
-        let said = extol_ok(&["info", "--json", self.name()]);
-        let said: Value = serde_json::from_str(&said).expect("JSON");
-        let schema = include_str!("../../../docs/guide/schemas/disk.json");
-        let schema: Value = serde_json::from_str(schema).expect("a schema");
-        schema::check(&schema, &said, "disk");
+        let said = disk_json(self.name());
         let parts = said["partitions"].as_array().expect("partitions").iter();
         let number = |part: &Value, name: &str| part[name].as_u64().expect("a number");
         let place =
@@ -62,6 +69,16 @@ impl Disk {
 
 pub const DOS: &str = "label: dos\nsize=10M,type=83\nsize=10M,type=82\nsize=100M,type=5\n\
                    size=10M,type=83\nsize=20M,type=83\nsize=20M,type=83\nsize=20M,type=83\n";
+
+/// The JSON of a disk with partitions, which fits the schema.
+pub fn disk_json(name: &str) -> Value {
+    let said = extol_ok(&["info", "--json", name]);
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let schema = include_str!("../../../docs/guide/schemas/disk.json");
+    let schema: Value = serde_json::from_str(schema).expect("a schema");
+    schema::check(&schema, &said, "disk");
+    said
+}
 
 /// The UUID of a volume, as `extol info` has it.
 pub fn volume_uuid(name: &str) -> String {

@@ -1,6 +1,6 @@
 //! Images in containers: Android sparse, compressed, qcow2, VMDK, VHDX.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, disk_json};
 use crate::{failed, schema};
 use extol_testkit::{Need, Rig, daemon_of, extol_ok, require, run_extol, run_ok, text, tool};
 use rustix::process::Pid;
@@ -29,7 +29,9 @@ fn android_images_are_read() {
     let before = std::fs::read(&packed).expect("read");
     assert_eq!(extol_ok(&["ls", "-lR", name]), extol_ok(&["ls", "-lR", raw]));
     extol_ok(&["check", name]);
-    assert!(extol_ok(&["info", name]).contains("an Android sparse image"));
+    let info = extol_ok(&["info", name]);
+    assert!(info.contains("Packed in              an Android sparse image"), "{info}");
+    is_only_read(name, "make a raw image of it (simg2img)");
     let (all, same) = (rig.scratch.join("all"), rig.scratch.join("same"));
     extol_ok(&["cp", "-r", name, "/", text(&all)]);
     extol_ok(&["cp", "-r", raw, "/", text(&same)]);
@@ -58,10 +60,34 @@ fn android_images_are_read() {
     let part = format!("{}:root", text(&packed));
     assert!(extol_ok(&["ls", &part]).contains("hostname"));
     failed(&run_extol(&["ls", text(&packed)]), 32, &["a GPT disk with partition 1 (ext4, root)"]);
+    is_only_read(&part, "make a raw image of it (simg2img)");
+    is_packed_disk(text(&packed), "sparse", "an Android sparse image");
+    let unpacked = disk_json(disk.name());
+    assert!(unpacked.get("container").is_none() && unpacked.get("backing").is_none());
+    for (program, what) in [("gzip", "gzip"), ("xz", "an xz file"), ("zstd", "zstd")] {
+        if !require(&[Need::Tool(program)]) {
+            continue;
+        }
+        let packed = rig.scratch.join(program);
+        let line = format!("{program} -1 -c {} >{}", disk.name(), text(&packed));
+        run_ok(tool("sh").args(["-c", &line]));
+        is_packed_disk(text(&packed), program, what);
+        is_only_read(&format!("{}:1", text(&packed)), "expand it first");
+    }
 
     let file = std::fs::File::options().write(true).open(&packed).expect("open");
     file.set_len(std::fs::metadata(&packed).expect("made").len() - 1).expect("cut");
     failed(&run_extol(&["ls", &part]), 32, &["an Android sparse image", "cut short"]);
+}
+
+/// It is said that a volume cannot be written to, and why.
+fn is_only_read(name: &str, why: &str) {
+    let said: Value = serde_json::from_str(&extol_ok(&["info", "--json", name])).expect("JSON");
+    let refused = said["refused"].as_str().unwrap_or_default();
+    assert!(refused.contains("only read") && refused.contains(why), "{name}: {said}");
+    let line = format!("{:<22} {refused}", "Read-write with Extol");
+    let text = extol_ok(&["info", name]);
+    assert!(text.lines().any(|found| found == line), "no \"{line}\": {text}");
 }
 
 /// Compressed images are expanded for reading; what is cut, and what becomes too large, is refused.
@@ -86,6 +112,7 @@ fn compressed_images_are_read() {
         extol_ok(&["check", name]);
         let said: Value = serde_json::from_str(&extol_ok(&["info", "--json", name])).expect("JSON");
         assert_eq!(said["container"], program);
+        is_only_read(name, "expand it first");
         let only_read = format!("which is only read: expand it first ({program} -d)");
         failed(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, &[&only_read]);
         failed(&run_extol(&["mount", name, text(&rig.dir)]), 32, &[&only_read]);
@@ -178,6 +205,7 @@ fn qcow2_images_are_used() {
     let said: Value = serde_json::from_str(&extol_ok(&["info", "--json", &image])).expect("JSON");
     schema::check(&schema, &said, "info");
     assert_eq!(said["container"], "qcow2");
+    assert!(said["refused"].is_null(), "{said}");
     let grown = run_extol(&["resize", &image, "300M"]);
     assert!(grown.code != Some(0) && grown.stderr.contains("qemu-img resize"), "{}", grown.output);
 
@@ -214,6 +242,12 @@ fn qcow2_images_are_used() {
     qemu_img(&["convert", "-f", "raw", "-O", "qcow2", text(&rig.image.path), &disk]);
     failed(&run_extol(&["ls", &disk]), 32, &["a GPT disk with partitions 1"]);
     let part = format!("{disk}:root");
+    let said = is_packed_disk(&disk, "qcow2", "a qcow2 image (version 3, clusters of 64K)");
+    assert!(said.get("backing").is_none(), "{said}");
+    let above = at("above.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", &disk, "-F", "qcow2", &above]);
+    let said = is_packed_disk(&above, "qcow2", &format!("over {disk}"));
+    assert_eq!(said["backing"], serde_json::json!([disk]));
     extol_ok(&["mkfs", "-q", "-F", &part]);
     extol_ok(&["mount", &part, dir]);
     std::fs::write(rig.dir.join("new"), b"new").expect("write");
@@ -225,6 +259,7 @@ fn qcow2_images_are_used() {
     qemu_img(&["snapshot", "-c", "one", &image]);
     failed(&run_extol(&["put", &image, "/etc/passwd", "/"]), 32, &["snapshots", "qemu-img"]);
     extol_ok(&["ls", &image]);
+    is_only_read(&image, "it has snapshots");
     // An image that QEMU has open.
     let mut machine = tool("qemu-io");
     let mut machine =
@@ -254,6 +289,16 @@ fn has_ended(daemon: Pid) {
         assert!(start.elapsed().as_secs() < 20, "the daemon {daemon} has not ended");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+/// It is said what a disk with partitions is packed in. The JSON.
+fn is_packed_disk(name: &str, word: &str, what: &str) -> Value {
+    let said = disk_json(name);
+    assert_eq!(said["container"], word);
+    let text = extol_ok(&["info", name]);
+    let first = text.lines().next().expect("a line");
+    assert!(first.contains(", packed in ") && first.contains(what), "{text}");
+    said
 }
 
 /// `mkfs`, with `-d` and without, makes the volume on the disk of an image: the image stays one.
@@ -319,6 +364,7 @@ fn vmdk_and_vhdx_are_read() {
         extol_ok(&["check", name]);
         let said: Value = serde_json::from_str(&extol_ok(&["info", "--json", name])).expect("JSON");
         assert_eq!(said["container"], format);
+        is_only_read(name, "make a raw image of it (qemu-img convert -O raw)");
         let only_read = "which is only read: make a raw image of it: qemu-img convert -O raw";
         failed(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, &[only_read]);
         let before = std::fs::read(&path).expect("read");
@@ -329,5 +375,13 @@ fn vmdk_and_vhdx_are_read() {
         extol_ok(&["mount", "-o", "ro", name, text(&rig.dir)]);
         assert!(rig.dir.join("hostname").exists());
         extol_ok(&["umount", text(&rig.dir)]);
+    }
+    // What cannot be read is not said to have no partitions.
+    let split = rig.scratch.join("split.vmdk");
+    let option = "subformat=monolithicFlat";
+    run_ok(tool("qemu-img").args(["convert", "-O", "vmdk", "-o", option, raw, text(&split)]));
+    for part in [text(&split), &format!("{}:1", text(&split))] {
+        let what = "the description of a VMDK image";
+        failed(&run_extol(&["ls", part]), 32, &[what, ": make a raw image of it: qemu-img"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Parts of one image, used beside each other.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, volume_uuid};
 use crate::{MIB, failed, schema};
 use extol_testkit::{
     Image, KernelMount, LoopDevice, Need, Rig, Scratch, as_unprivileged, daemon_of, extol_ok,
@@ -72,6 +72,41 @@ fn a_loop_device_over_a_part_is_kept_out() {
     extol_ok(&["umount", text(&dir)]);
     two.detach();
     extol_ok(&["check", &disk.part(2)]);
+}
+
+/// Without udev the tags of partitions are those of the table of their disk.
+#[test]
+fn tags_of_partitions_name_them() {
+    if !require(&[Need::Root, Need::Loop, Need::Tool("sfdisk"), Need::Tool("partx")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let label = format!("tag{}", std::process::id());
+    let tag = |kind: &str, value: &str| format!("{kind}={value}");
+    for (kind, sectors) in [("gpt", "512"), ("dos", "512"), ("gpt", "4096"), ("dos", "4096")] {
+        let image = Image::sparse(scratch.join(&format!("{kind}{sectors}")), 96 * MIB);
+        let device = LoopDevice::attach_with(&image.path, &["--partscan", "-b", sectors]);
+        let names = [&format!(",name={label}one"), &format!(",name=\"{label} two\"")];
+        let named = if kind == "gpt" { names.map(String::as_str) } else { [""; 2] };
+        let script = format!("label: {kind}\nsize=32M{}\nsize=32M{}\n", named[0], named[1]);
+        let disk = Disk::on_device(&scratch, &device, &script);
+        run_ok(tool("partx").arg("-u").arg(device.path()));
+        let (said, _) = disk.shown();
+        for (number, name) in [(1, "one"), (2, " two")] {
+            extol_ok(&["mkfs", "-q", &disk.part(number)]);
+            let uuid = said["partitions"][number - 1]["uuid"].as_str().expect("a UUID");
+            let volume = volume_uuid(&disk.part(number));
+            let mut tags = vec![tag("PARTUUID", uuid), tag("PARTUUID", &uuid.to_uppercase())];
+            if kind == "gpt" {
+                tags.push(tag("PARTLABEL", &format!("{label}{name}")));
+            }
+            for tag in &tags {
+                assert_eq!(volume_uuid(tag), volume, "{kind}, {sectors}: {tag}");
+            }
+        }
+        run_ok(tool("partx").arg("-d").arg(device.path()));
+        device.detach();
+    }
 }
 
 /// A file that has the name of a partition is that file.

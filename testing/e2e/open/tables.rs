@@ -125,6 +125,47 @@ fn partitions_are_those_of_their_makers() {
     disk.image.write_at(512, &first);
 }
 
+/// The numbers of an MBR count the sectors of its device, in all that is shown and said.
+#[test]
+fn sectors_of_4096_bytes_are_counted() {
+    if !require(&[Need::Root, Need::Loop, Need::Tool("sfdisk"), Need::Tool("e2fsck")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    for (kind, script) in [("dos", DOS), ("gpt", "label: gpt\nsize=40M\nsize=50M\nsize=1M\n")] {
+        let image = Image::sparse(scratch.join(kind), 160 * MIB);
+        let device = LoopDevice::attach_with(&image.path, &["-b", "4096"]);
+        let disk = Disk::on_device(&scratch, &device, script);
+        let last = if kind == "dos" { 5 } else { 2 };
+        for (number, label) in [(1, "first"), (last, "last")] {
+            extol_ok(&["mkfs", "-q", "-L", label, &disk.part(number)]);
+        }
+        let (said, places) = disk.shown();
+        assert_eq!(places, disk.places(), "{kind}");
+        assert_eq!(said["table"], kind);
+        for part in said["partitions"].as_array().expect("partitions") {
+            let Some(label) = part["label"].as_str().filter(|label| !label.is_empty()) else {
+                continue;
+            };
+            assert_eq!(part["holds"], "ext4", "{said}");
+            // The place that is shown is that of the volume.
+            let place = format!("offset={}", part["start"]);
+            let shown = extol_ok(&["info", "-o", &place, disk.name()]);
+            assert!(shown.contains(label), "{shown}");
+            let size = format!("--sizelimit={}", part["bytes"]);
+            let place = format!("--offset={}", part["start"]);
+            let volume = LoopDevice::attach_with(&image.path, &[&place, &size]);
+            run_ok(tool("e2fsck").args(["-fn"]).arg(volume.path()));
+            volume.detach();
+        }
+        let listed = run_extol(&["ls", disk.name()]);
+        failed(&listed, 32, &["1 (ext4, first)", "(ext4, last)", &format!("say {}", disk.part(1))]);
+        disk.image.write_at(places[0].1 + 1024, &[0; 1024]);
+        failed(&run_extol(&["ls", disk.name()]), 32, &[&format!("say {}", disk.part(last))]);
+        device.detach();
+    }
+}
+
 /// A disk that was cut is no disk with shorter partitions; a name with a `/` is one, too.
 #[test]
 fn a_cut_disk_is_refused() {
@@ -197,6 +238,38 @@ fn a_refused_mkfs_changes_nothing() {
     }
 }
 
+/// A tag is the name of all of its device for mkfs as for the other commands.
+#[test]
+fn mkfs_takes_a_tag() {
+    if !require(&[Need::Root, Need::Loop]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let label = format!("tag{}", std::process::id());
+    let tag = |kind: &str, value: &str| format!("{kind}={value}");
+    let image = Image::sparse(scratch.join("a.img"), 32 * MIB);
+    let device = LoopDevice::attach(&image.path);
+    let name = text(device.path());
+    extol_ok(&["mkfs", "-q", "-L", &label, name]);
+    let uuid = volume_uuid(name);
+    for tag in [tag("LABEL", &label), tag("UUID", &uuid)] {
+        failed(&run_extol(&["mkfs", "-q", &tag]), 32, &[name, &label, "-F overwrites it"]);
+        extol_ok(&["mkfs", "-q", "-F", "-L", &label, "-U", &uuid, &tag, "8M"]);
+        extol_ok(&["mkfs", "-q", "-F", "-L", &label, "-U", &uuid, &tag]);
+        extol_ok(&["check", &tag]);
+        let said = extol_ok(&["info", "--json", &tag]);
+        let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let bytes = said["blocks"].as_u64().zip(said["block_size"].as_u64());
+        assert_eq!(bytes.map(|(blocks, size)| blocks * size), Some(32 * MIB), "all of the device");
+    }
+    device.detach();
+    for size in [&[][..], &["8M"]] {
+        let done = run_extol(&[&["mkfs", "-q", &tag("LABEL", &label)][..], size].concat());
+        failed(&done, 32, &["no such volume"]);
+    }
+    assert!(!std::path::Path::new(&tag("LABEL", &label)).exists(), "a file of that name");
+}
+
 /// A volume is made in a part of an image, and asks before it takes half of a partition.
 #[test]
 fn mkfs_takes_a_part_by_its_place() {
@@ -227,9 +300,31 @@ fn mkfs_takes_a_part_by_its_place() {
     extol_ok(&["mkfs", "-q", "-o", &first, disk.name()]);
     extol_ok(&["check", &disk.part(1)]);
     disk.image.write_at(start, &[0; 4096]);
-    for place in ["offset=30m", "sizelimit=1m,offset=512k"] {
+    let pieces = "a piece of partition 2 (Linux file system)";
+    for (place, has) in [
+        ("offset=30m", pieces),
+        ("sizelimit=1m,offset=512k", "a piece of partition 1 (Linux file system)"),
+        ("sizelimit=512k", "the partition table"),
+        ("offset=42m,sizelimit=22m", "the copy of the partition table at the end"),
+    ] {
         let done = run_extol(&["mkfs", "-q", "-o", place, disk.name()]);
-        failed(&done, 32, &["in this part, and not all of it", "-F overwrites it"]);
+        failed(&done, 32, &["this part of", has, "-F overwrites it"]);
+    }
+    // What is between them is taken without a question, up to the copy.
+    let empty = scratch.dir("empty");
+    extol_ok(&["mkfs", "-q", "-o", "offset=45m", disk.name(), "10M"]);
+    extol_ok(&["mkfs", "-q", "-F", "-o", "offset=45m", disk.name()]);
+    extol_ok(&["mkfs", "-q", "-F", "-d", text(&empty), "-o", "offset=45m", disk.name()]);
+    extol_ok(&["resize", "-o", "offset=45m", disk.name()]);
+    let sound = run_ok(tool("sfdisk").arg("-V").arg(&disk.image.path));
+    assert!(sound.contains("No errors detected"), "{sound}");
+    // The table is that of the disk in an image.
+    if require(&[Need::Tool("qemu-img")]) {
+        let packed = scratch.join("disk.qcow2");
+        let convert = ["convert", "-O", "qcow2", disk.name(), text(&packed)];
+        run_ok(tool("qemu-img").args(convert));
+        let done = run_extol(&["mkfs", "-q", "-o", "offset=30m", text(&packed)]);
+        failed(&done, 32, &["this part of", pieces, "-F overwrites it"]);
     }
     // The place of a partition alone is the partition.
     extol_ok(&["mkfs", "-q", "-o", &format!("offset={start}"), disk.name()]);

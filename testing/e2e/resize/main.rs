@@ -1,6 +1,8 @@
 //! `extol resize`: what it makes, Linux mounts and fills, and e2fsck and resize2fs accept.
 
 mod grow;
+mod lent;
+mod matrix;
 mod minimum;
 mod mounted;
 mod shrink;

@@ -24,7 +24,7 @@ const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn image(scratch: &Scratch) -> Image {
-    Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-O", "fast_commit"])
+    Image::mke2fs(scratch.path(), "a.img", 96 << 20, &["-t", "ext4", "-O", "fast_commit"])
 }
 
 /// Both ways for requests to come, as far as this machine has them.

@@ -164,6 +164,8 @@ fn what_is_mounted_over_it_stays() {
     signal(pid, Signal::TERM);
     wait_until("a word", || mount.log().contains("is being unmounted already"));
     assert!(is_running(pid));
+    // (Within a second it would be the same one.)
+    std::thread::sleep(Duration::from_millis(1200));
     signal(pid, Signal::TERM);
     wait_until("the daemon's end", || !is_running(pid));
     let there = mounted_type(&dir);

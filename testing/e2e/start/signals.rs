@@ -145,7 +145,9 @@ fn while_it_serves() {
     open.write_all(&data).unwrap();
     run_ok(tool("umount").arg("-l").arg(&rig.dir));
     kill_process(daemon, TERM).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // (Within a second it is the same one.)
+    kill_process(daemon, TERM).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
     open.write_all(&data).unwrap();
     open.sync_all().expect("the mount is still served");
     kill_process(daemon, TERM).unwrap();
@@ -186,8 +188,8 @@ fn other_mounts_stay() {
     run_ok(tool("umount").arg("-l").arg(&rig.dir));
     run_ok(tool("mount").args(["-t", "tmpfs", "none"]).arg(&rig.dir));
     kill_process(daemon, TERM).unwrap();
-    // (Two at the same time are one.)
-    std::thread::sleep(Duration::from_millis(300));
+    // (Two within a second are one.)
+    std::thread::sleep(Duration::from_millis(1200));
     kill_process(daemon, TERM).unwrap();
     mount.ended();
     drop(open);

@@ -2,7 +2,7 @@
 
 use extol::MountOptions;
 use extol::image::BuildError;
-use extol::image::edits::{Contexts, Edits, MetaFile};
+use extol::image::edits::{Contexts, Edits, MetaFile, Owner};
 use extol::image::tree::{DataRef, Kind, Limits, Meta, TreeBuilder};
 use extol_fuse::MountConfig;
 
@@ -62,7 +62,7 @@ pub(super) fn meta_file(input: &[u8]) {
         let line = error.to_string();
         assert!(line.len() < 4000 && !line.contains('\n'), "{line}");
     };
-    match parsed.and_then(|()| edits.apply(&mut tree)) {
+    match parsed.and_then(|()| edits.apply(&mut tree, Owner::default())) {
         Err(error) => told(error),
         Ok(()) => {
             let tree = tree.finish();
