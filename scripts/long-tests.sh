@@ -14,7 +14,7 @@ scripts/install-deps.sh
 export EXTOL_LONG=1 EXTOL_NO_SKIP=1
 tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(interop conformance posix random loads bad_input bounds pjdfstest
-    extol:faults extol:random extol-check:agree extol-hostile:storm extol-jbd2:model)
+    resize extol:faults extol:random extol-check:agree extol-hostile:storm extol-jbd2:model)
 failed=()
 for test in "${tests[@]}"; do
     printf '\n== %s\n' "$test"
