@@ -299,7 +299,7 @@ fn mkfs_takes_a_part_by_its_place() {
     let first = format!("offset={start},sizelimit={bytes}");
     extol_ok(&["mkfs", "-q", "-o", &first, disk.name()]);
     extol_ok(&["check", &disk.part(1)]);
-    disk.image.write_at(start, &[0; 4096]);
+    disk.image.write_at(start, &vec![0; usize::try_from(bytes).unwrap()]);
     let pieces = "a piece of partition 2 (Linux file system)";
     for (place, has) in [
         ("offset=30m", pieces),
