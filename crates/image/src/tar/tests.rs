@@ -73,7 +73,7 @@ fn names_of_all_lengths_and_bytes() {
 fn numbers_beyond_a_header() {
     let mut large = entry(b"large", b'3');
     (large.uid, large.gid) = (0o777_7777, 4_000_000_000);
-    large.rdev = Rdev { major: 4095, minor: 0xff_ffff };
+    large.rdev = Rdev { major: 4095, minor: 0xf_ffff };
     large.mtime = Timestamp { sec: -3, nsec: 250_000_000 };
     large.records.xattr(b"user.a=b%", b"\0value=\n");
     large.records.xattr(b"user.plain", b"");
@@ -93,7 +93,7 @@ fn numbers_beyond_a_header() {
     let (tree, _) = read(vec![large, late]);
     let node = tree.node(find(&tree, b"large"));
     assert_eq!((node.meta.uid, node.meta.gid), (0o777_7777, 4_000_000_000));
-    assert_eq!(node.kind, Kind::Char(Rdev { major: 4095, minor: 0xff_ffff }));
+    assert_eq!(node.kind, Kind::Char(Rdev { major: 4095, minor: 0xf_ffff }));
     assert_eq!((node.meta.mtime.sec, node.meta.mtime.nsec), (-3, 250_000_000));
     assert_eq!(node.meta.mode, 0o750);
     let xattrs: Vec<(&[u8], &[u8])> =

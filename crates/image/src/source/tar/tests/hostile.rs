@@ -221,7 +221,7 @@ fn attributes_and_device_numbers() {
             ("SCHILY.xattr.com.apple.x", "v"),
         ])
         .entry("a", b'0', b"")
-        .pax(&[("SCHILY.devmajor", "1000000"), ("SCHILY.devminor", "3")])
+        .pax(&[("SCHILY.devmajor", "4095"), ("SCHILY.devminor", "1048575")])
         .entry("dev", b'4', b"")
         .end();
     let (_, tree) = scan(&archive, Limits::default()).expect("scan");
@@ -231,5 +231,5 @@ fn attributes_and_device_numbers() {
     assert_eq!(node.meta.mode, 0o770, "the group's bits are those of the mask");
     assert_eq!(notes(&tree), ["a: its attribute 'com.apple.x' is left out: ext4 cannot have it"]);
     let Kind::Block(rdev) = tree.node(tree.find(b"dev").expect("dev")).kind else { panic!() };
-    assert_eq!((rdev.major, rdev.minor), (1_000_000, 3));
+    assert_eq!((rdev.major, rdev.minor), (4095, 1_048_575));
 }
