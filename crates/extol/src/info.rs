@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::fast_commit_support::Obstacle;
+use crate::find_journal;
+use crate::mount::journal as journals;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
-use crate::mount::{find_journal, journal as journals};
 use crate::options::MountOptions;
 use crate::superblock::{geometry, has_orphans, read_superblock, text, write_superblock};
 

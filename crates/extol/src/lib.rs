@@ -18,6 +18,7 @@
 //!   tune                        properties of a volume that is not in use
 //!   mount                       open, recover, close
 //!   resize                      the volume grows; blocks of files move to other places
+//!   find_journal                where the log is: an inode's blocks, or another device
 //!   maintenance                 sync, checkpoint, freeze, thaw, shutdown
 //!   ops                         names, inodes, attributes: lock inodes, start a handle, work
 //!   data                        file bytes: dirty pages, map after write
@@ -46,6 +47,7 @@ pub(crate) mod error_state;
 mod ext4;
 pub(crate) mod fast_commit;
 pub(crate) mod fast_commit_support;
+pub(crate) mod find_journal;
 pub(crate) mod freeze_gate;
 pub(crate) mod guard;
 mod info;

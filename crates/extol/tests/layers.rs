@@ -46,6 +46,7 @@ const LAYERS: &[&[&str]] = &[
     &["ops"],
     &["fast_commit/replay"],
     &["maintenance"],
+    &["find_journal"],
     &["resize"],
     &["mount"],
     &["tune"],

@@ -338,7 +338,7 @@ fn refused() {
     let dev =
         image("64M", &["-t", "ext4", "-b", "1024", "-g", "2048", "-N", "4096", "-J", "size=1"]);
     let fs = opened(&dev, "");
-    for nr in 0..300 {
+    for nr in 0..1100 {
         fs.create_dir(format!("/{nr}")).unwrap();
     }
     let mut last = String::new();
@@ -348,7 +348,7 @@ fn refused() {
             break;
         }
     }
-    (0..300).for_each(|nr| fs.hard_link(&last, format!("/{nr}/name")).unwrap());
+    (0..1100).for_each(|nr| fs.hard_link(&last, format!("/{nr}/name")).unwrap());
     let own = fs.inode(&last).unwrap().ino();
     fs.unmount().unwrap();
     let fs = opened(&dev, "");
@@ -362,7 +362,7 @@ fn refused() {
     let why = refused(&dev, "", 3072);
     let start = format!("the journal is too small: inode {own} has to move, which takes a ");
     assert!(why.starts_with(&start), "{why}");
-    assert!(why.contains("transaction of 308 blocks with its names, and this journal"), "{why}");
+    assert!(why.contains("transaction of 1108 blocks with its names, and this journal"), "{why}");
 }
 
 /// What is in use does not move.

@@ -32,8 +32,9 @@ use extol_ondisk::Geometry;
 
 use super::assemble::open_on;
 use super::mark::Purpose;
-use super::{close, features, find_journal};
+use super::{close, features};
 use crate::error::OpenResult;
+use crate::find_journal;
 use crate::guard::mmp::Observed;
 use crate::options::MountOptions;
 use crate::superblock::{geometry, read_superblock};

@@ -9,11 +9,11 @@ use extol_jbd2::recovery::{self, FsSize, Overlay, OverlayDevice, Recovered as Lo
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
-use super::find_journal::{self, Found};
 use super::replay;
 use crate::alloc::Run;
 use crate::error::{OpenResult, refuse};
 use crate::fast_commit_support::Obstacle;
+use crate::find_journal::{self, Found};
 use crate::guard::Guard;
 use crate::options::MountOptions;
 use crate::superblock::{read_superblock, write_superblock};

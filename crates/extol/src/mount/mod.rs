@@ -21,7 +21,6 @@ pub(crate) mod dry_run;
 pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod fence;
-pub(crate) mod find_journal;
 pub(crate) mod journal;
 pub(crate) mod mark;
 pub(crate) mod orphans;
@@ -35,6 +34,7 @@ use extol_block::{FailLatch, SharedDevice};
 use extol_ondisk::{Geometry, Incompat, Superblock};
 
 use crate::error::{OpenError, OpenResult, refuse};
+use crate::find_journal;
 use crate::guard::claim::BootTime;
 use crate::guard::mmp::{HandedOver, HeldClaim, Observed};
 use crate::guard::{Guard, GuardedDevice, Part};

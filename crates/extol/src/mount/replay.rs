@@ -20,10 +20,10 @@ use extol_jbd2::{Journal, JournalConfig, LogConfig};
 use extol_task::SystemClock;
 
 use super::features;
-use super::find_journal::Found;
 use crate::alloc::{AllocOptions, Allocator, SuperCell};
 use crate::error::{OpenError, OpenResult};
 use crate::fast_commit::replay::{self, Source};
+use crate::find_journal::Found;
 use crate::superblock::{geometry, internal_inodes, read_superblock};
 use crate::volume::Volume;
 

@@ -59,8 +59,9 @@ pub use request::{
 use crate::error::{self, OpenError};
 use crate::fast_commit::{self, Delta, Reason};
 use crate::fast_commit_support::Obstacle;
+use crate::find_journal;
 use crate::mount::threads::Threads;
-use crate::mount::{self, Purpose, close, features as known, find_journal};
+use crate::mount::{self, Purpose, close, features as known};
 use crate::mounted::MountedFs;
 use crate::options::{DataMode, MountOptions};
 use crate::resize::update_copies;

@@ -48,7 +48,7 @@ use super::journal::map::{self as journal_map, Map};
 use super::journal::{self, JournalFile, Place, blocks as journal_blocks};
 use crate::alloc::{Fixed, Run};
 use crate::error::{self, OpenError};
-use crate::mount::find_journal;
+use crate::find_journal;
 use crate::mounted::MountedFs;
 use crate::superblock::{geometry, has_orphans, read_superblock, write_superblock};
 use crate::volume::Volume;
