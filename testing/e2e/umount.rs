@@ -430,6 +430,47 @@ fn root_waits_for_the_daemon_of_a_user() {
     assert_eq!(done.output.lines().count(), 1, "{}", done.output);
 }
 
+/// The number of a mount's file system is free again while the daemon of the mount before it still
+/// ends: that is not taken for the daemon of the next.
+#[test]
+fn the_daemon_of_another_volume_is_not_waited_for() {
+    let user = [Need::Tool("setpriv"), Need::UserMounts, Need::User(USER)];
+    if !require(&[&NEEDS[..], &user].concat()) {
+        return;
+    }
+    let first = Rig::with(&["-E", "root_owner=65534:65534"]);
+    let second = Rig::with(&["-E", "root_owner=65534:65534"]);
+    let mounted = |rig: &Rig| {
+        let mut mount = extol_testkit::as_unprivileged(&rig.give_away());
+        extol_testkit::run_ok(mount.arg("mount").arg(&rig.image.path).arg(&rig.dir));
+        let holders = extol_proc::lock_holders(&std::fs::metadata(&rig.image.path).unwrap());
+        Pid::from_raw(holders[0].0 as i32).unwrap()
+    };
+    let stopped = Stopped(mounted(&first));
+    kill_process(stopped.0, Signal::STOP).unwrap();
+    extol_testkit::run_ok(tool("umount").args(["-f", "-l"]).arg(&first.dir));
+
+    // (Another mount of the machine may have taken the number meanwhile; this test is then the
+    // plain case.)
+    let daemon = mounted(&second);
+    kill_process(daemon, Signal::KILL).unwrap();
+    wait_until("the daemon ends", || !is_alive(daemon));
+    let (done, took) = umount(&second, &[]);
+    assert!(done.success() && done.output.contains("its daemon had died"), "{}", done.output);
+    assert!(took < LIMIT, "{took:?}");
+    kill_process(stopped.0, Signal::CONT).unwrap();
+    wait_until("the first daemon ends", || !is_alive(stopped.0));
+}
+
+/// A process that goes on at the end of the test.
+struct Stopped(Pid);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
 /// A file that this command inherits does not keep the mount in use.
 #[test]
 fn inherited_files_are_closed() {

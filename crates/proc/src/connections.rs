@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::holders::bounded;
@@ -14,7 +13,7 @@ use crate::mounts::{DeviceNumber, MountTable};
 use crate::process::{Process, processes};
 use crate::shown::Shown as _;
 use crate::text::{field, number, read};
-use crate::users::{look_at, open_files};
+use crate::users::{Stat, look_at, open_files};
 
 /// `/dev/fuse`.
 const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };
@@ -34,10 +33,21 @@ pub fn served_by(process: Process) -> Vec<DeviceNumber> {
     served
 }
 
-/// The processes that serve a file system.
+/// The processes that serve a file system, and have its volume open where that is known.
+///
+/// The number alone does not name a mount: it is free again once the file system is unmounted,
+/// while the process that has served that still writes, and keeps its connection.
 #[must_use]
-pub fn daemons_of(device: DeviceNumber) -> Vec<Process> {
-    processes().into_iter().filter(|process| served_by(*process).contains(&device)).collect()
+pub fn daemons_of(device: DeviceNumber, volume: Option<&Metadata>) -> Vec<Process> {
+    let has_volume =
+        |process| volume.is_none_or(|volume| open_stats(process).any(|file| file.is(volume)));
+    let serves = |process: &Process| served_by(*process).contains(&device) && has_volume(*process);
+    processes().into_iter().filter(serves).collect()
+}
+
+/// What a process has open.
+fn open_stats(process: Process) -> impl Iterator<Item = Stat> {
+    open_files(process).unwrap_or_default().into_iter().filter_map(|link| look_at(&link))
 }
 
 /// A process that has a file mounted through FUSE, and has it open for writing.
@@ -93,8 +103,7 @@ fn is_server_over(process: Process, file: &Metadata) -> bool {
     for link in open_files(process).unwrap_or_default() {
         let Some(stat) = look_at(&link) else { continue };
         serves |= stat.rdev == FUSE;
-        let is_file = stat.dev == DeviceNumber::of(file.dev()) && stat.ino == file.ino();
-        writes |= is_file && is_open_for_writing(process, &link);
+        writes |= stat.is(file) && is_open_for_writing(process, &link);
     }
     serves && writes
 }

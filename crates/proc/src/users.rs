@@ -6,7 +6,9 @@
 //! number of the mount in `fdinfo`, or the name that the link shows, decides.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -163,6 +165,16 @@ pub(crate) struct Stat {
     is_block_device: bool,
 }
 
+impl Stat {
+    /// True if it is this file, or another node of this block device.
+    pub(crate) fn is(&self, file: &Metadata) -> bool {
+        if file.file_type().is_block_device() {
+            return self.is_block_device && self.rdev == DeviceNumber::of(file.rdev());
+        }
+        self.dev == DeviceNumber::of(file.dev()) && self.ino == file.ino()
+    }
+}
+
 pub(crate) fn look_at(link: &Path) -> Option<Stat> {
     let asked = StatxFlags::MNT_ID | StatxFlags::TYPE | StatxFlags::INO;
     let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, asked).ok()?;
@@ -236,7 +248,6 @@ pub fn loops_below(dir: &Path) -> Vec<crate::LoopDevice> {
 mod tests {
     use super::*;
     use std::ffi::OsStr;
-    use std::os::unix::fs::MetadataExt as _;
     use std::process::Command;
 
     fn target(table: &crate::MountTable, path: &Path) -> (u64, DeviceNumber) {

@@ -304,8 +304,9 @@ impl Unmount {
     /// open.
     fn daemon_in_proc(&self) -> Option<Daemon> {
         let device = self.mount.device;
-        let mut found = extol_proc::bounded(move || extol_proc::daemons_of(device));
         let volume = std::fs::metadata(image_of(Path::new(&self.mount.source))).ok();
+        let known = volume.clone();
+        let mut found = extol_proc::bounded(move || extol_proc::daemons_of(device, known.as_ref()));
         if let Some(volume) = volume.filter(|_| found.is_empty()) {
             found = extol_proc::volume_holders(&volume);
         }
