@@ -50,6 +50,18 @@ fn is_alive(process: Pid) -> bool {
     extol_proc::Process(process.as_raw_nonzero().get().unsigned_abs()).is_alive()
 }
 
+/// Stops all threads of a process: a signal reaches each of them a while after it was sent.
+fn stop(process: Pid) {
+    kill_process(process, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read(task.unwrap().path().join("stat")).unwrap();
+        let name = stat.iter().rposition(|byte| *byte == b')').unwrap();
+        stat[name..].starts_with(b") T")
+    };
+    wait_until("all threads are stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+}
+
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -213,7 +225,7 @@ fn a_daemon_that_does_not_answer_is_told() {
     // A child of this process would wait for the daemon when it closes its copy.
     drop(synced);
     let daemon = rig.daemon();
-    kill_process(daemon, Signal::STOP).unwrap();
+    stop(daemon);
     let (done, took) = umount(&rig, &["-f"]);
     let went = !rig.is_mounted();
     let _ = kill_process(daemon, Signal::CONT);
@@ -236,7 +248,7 @@ fn a_time_limit_is_for_a_silent_daemon_as_well() {
     }
     let rig = mounted();
     let daemon = rig.daemon();
-    kill_process(daemon, Signal::STOP).unwrap();
+    stop(daemon);
     let (done, took) = umount(&rig, &["--timeout", "1"]);
     kill_process(daemon, Signal::CONT).unwrap();
     assert!(took < Duration::from_secs(8), "{took:?}");
@@ -447,7 +459,7 @@ fn the_daemon_of_another_volume_is_not_waited_for() {
         Pid::from_raw(holders[0].0 as i32).unwrap()
     };
     let stopped = Stopped(mounted(&first));
-    kill_process(stopped.0, Signal::STOP).unwrap();
+    stop(stopped.0);
     extol_testkit::run_ok(tool("umount").args(["-f", "-l"]).arg(&first.dir));
 
     // (Another mount of the machine may have taken the number meanwhile; this test is then the

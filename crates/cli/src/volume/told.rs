@@ -12,8 +12,9 @@ use extol_proc::{Process, Shown as _};
 
 use crate::expanded::Room;
 
-/// A wait for a volume that is in use is told when it is so long: two short commands may meet.
-const SILENT_WAIT: Duration = Duration::from_millis(250);
+/// A wait for a volume that is in use is told when it is so long: two short commands may meet, and
+/// a busy machine opens slowly.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 /// Opens what a name names. An open waits for a while where another process uses it: it may be
 /// about to end. That wait is told.
