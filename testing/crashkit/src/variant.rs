@@ -250,7 +250,7 @@ pub const VARIANTS: &[Variant] = &[
         features: "^resize_inode",
         small_groups: true,
         flex: Some(32),
-        mib: 22,
+        mib: 32,
         ..PLAIN
     },
     FAST,

@@ -229,6 +229,13 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_are_those_of_a_source() {
+        let mut names = extol_image::Limits::NAMES.map(|name| format!("{name}="));
+        names.sort();
+        assert_eq!(LIMITS, names);
+    }
+
+    #[test]
     fn any_value_is_taken() {
         let line = ["extol", "mkfs", "-O", "^frob,64bit", "-t", "xfs", "a"];
         let words: Vec<_> = line.map(std::ffi::OsString::from).into();

@@ -4,12 +4,13 @@
 //! symbolic link, so that nothing outside is listed even while the directory changes. Files with
 //! several names inside it are hard links in the image; names outside do not count.
 
+mod contents;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use extol_ondisk::Time;
 use extol_vfs::Rdev;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::{FileData, Source, read_full};
+use contents::{Held, HostFile, read_some};
+
+use super::{FileData, Source};
 use crate::edits::{Patterns, States};
 use crate::error::{BuildError, Result, shown};
 use crate::tree::{DataRef, Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSetId};
@@ -500,69 +503,5 @@ impl DirSource {
     fn changed(&self, entry: &FileEntry) -> BuildError {
         let path = self.shown(entry.dir, self.name(entry.at, entry.len));
         BuildError::Changed { entry: shown(&path) }
-    }
-}
-
-/// The next bytes of a file.
-fn read_some(mut file: &File, buf: &mut [u8]) -> io::Result<usize> {
-    use io::Read as _;
-    loop {
-        match file.read(buf) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
-}
-
-/// Contents in memory.
-struct Held<'s>(&'s [u8]);
-
-impl FileData for Held<'_> {
-    fn read_at(&mut self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let rest = usize::try_from(at).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
-        let len = rest.len().min(buf.len());
-        buf[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
-    }
-}
-
-/// A file of the directory.
-struct HostFile<'s> {
-    source: &'s DirSource,
-    entry: FileEntry,
-    file: File,
-}
-
-impl HostFile<'_> {
-    fn check(&self) -> Result<()> {
-        let entry = &self.entry;
-        let name = self.source.name(entry.at, entry.len);
-        let stat =
-            fs::fstat(&self.file).map_err(|error| self.source.failed(entry.dir, name, error))?;
-        match print(&stat) == entry.print {
-            true => Ok(()),
-            false => Err(self.source.changed(entry)),
-        }
-    }
-}
-
-impl FileData for HostFile<'_> {
-    fn read_at(&mut self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        read_full(&self.file, at, buf)
-    }
-
-    fn data_from(&mut self, at: u64) -> io::Result<Option<Range<u64>>> {
-        let start = match fs::seek(&self.file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..u64::MAX)),
-            Err(error) => return Err(error.into()),
-        };
-        let end = fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
-        Ok(Some(start..end))
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.check()
     }
 }

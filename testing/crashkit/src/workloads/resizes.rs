@@ -29,12 +29,12 @@ impl Workload for Shrink {
             }
             // First (on the kind that is made for it) between the metadata of a group that stays;
             // then so small that the log moves.
-            let percent = match round % 4 {
-                0 => 73,
-                2 => actor.rng().random_range(55..95),
-                _ => actor.rng().random_range(25..45),
+            let per_mille = match round % 4 {
+                0 => 502,
+                2 => actor.rng().random_range(550..950),
+                _ => actor.rng().random_range(250..450),
             };
-            actor.resize(percent)?;
+            actor.resize(per_mille)?;
             let file = format!("after{}", round % 2);
             if actor.tree().get(&file).is_none() {
                 actor.create(&file)?;
@@ -74,7 +74,7 @@ fn grow_in_steps(actor: &mut Actor, round: usize) -> Done {
             actor.fsync(&file)?;
         }
     }
-    actor.resize(100).map(drop)
+    actor.resize(1000).map(drop)
 }
 
 /// New files, and fewer of the old ones: in front of them blocks become free.
