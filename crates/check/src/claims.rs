@@ -26,6 +26,9 @@ pub(crate) struct Claims {
     pub found: Claimed,
     /// Fixed metadata, by block.
     pub meta: Bits,
+    /// Of that, what has no copy and no other place: the first superblock, the descriptors behind
+    /// it, the bitmaps. Sorted.
+    vital: Vec<u64>,
     shared: bool,
     ratio: u64,
     first: u64,
@@ -38,6 +41,7 @@ impl Claims {
         let mut claims = Self {
             found: Claimed::new(vol.clusters()),
             meta: Bits::new(vol.geo.blocks()),
+            vital: vital(vol),
             shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
             ratio: u64::from(vol.geo.cluster_ratio),
             first: vol.geo.first_data_block,
@@ -107,22 +111,43 @@ impl Claims {
         }
         let block = at.saturating_mul(self.ratio).saturating_add(self.first).max(from);
         let more = if taken > 1 { format!(" (and {} more)", taken - 1) } else { String::new() };
+        let is_bad = ino == InodeNr::BAD_BLOCKS.0;
         let finding = if self.meta.get(block) {
-            Finding::error(
-                Kind::BlockOnMetadata,
-                format!("{what} lies on the volume's own metadata{more}"),
-            )
+            let what = format!("{what} lies on the volume's own metadata{more}");
+            // A bad block may well lie on something. What has a copy, or can lie elsewhere, is
+            // none the worse.
+            if is_bad && !self.has_vital(from, len) {
+                Finding::note(Kind::BlockOnMetadata, what)
+            } else {
+                Finding::error(Kind::BlockOnMetadata, what)
+            }
         } else {
-            Finding::error(Kind::BlockShared, format!("{what} is claimed a second time{more}"))
+            let what = format!("{what} is claimed a second time{more}");
+            let finding = Finding::error(Kind::BlockShared, what);
+            if is_bad { finding.beyond() } else { finding }
         };
-        let finding = finding.inode(ino).block(block);
-        // What is on the list of bad blocks may well lie on something.
-        out.push(if ino == InodeNr::BAD_BLOCKS.0 { finding.beyond() } else { finding });
+        out.push(finding.inode(ino).block(block));
         false
+    }
+
+    fn has_vital(&self, from: u64, len: u64) -> bool {
+        let at = self.vital.partition_point(|block| *block < from);
+        self.vital.get(at).is_some_and(|block| *block - from < len)
     }
 
     /// True if a block that was claimed before may still be read.
     pub(crate) fn may_descend_again(&self) -> bool {
         self.budget.fetch_sub(1, Relaxed) > 0
     }
+}
+
+fn vital(vol: &Vol) -> Vec<u64> {
+    let (first, len) = vol.base_meta(0);
+    let reserved = u64::from(vol.sb.reserved_gdt_blocks).min(len);
+    let mut vital: Vec<u64> = (first..first + len - reserved).collect();
+    for group in &vol.groups {
+        vital.extend([group.block_bitmap, group.inode_bitmap]);
+    }
+    vital.sort_unstable();
+    vital
 }

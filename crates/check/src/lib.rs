@@ -18,7 +18,8 @@
 //! `e2fsck -fn` (exit code 0 or not), against which it is tested on mutated images.
 //!
 //! ```text
-//!  open       superblock, group descriptors; a volume that needs recovery is recovered in memory
+//!  open       superblock or a copy of it, group descriptors; a volume that needs recovery is
+//!             recovered in memory
 //!  pass 1     every inode in use: fields, attributes, map; every block is claimed once
 //!  pass 2     every directory: chains, names, types, hashed structure; names are counted
 //!  pass 3, 4  every directory is reachable, `..` leads back; link counts
@@ -74,8 +75,8 @@
 //!   checked;
 //! - directory blocks whose fake entries hide an old index: checked by their entries only.
 //!
-//! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are
-//! refused ([`CheckError::Unsupported`]).
+//! Volumes with features that neither Linux nor e2fsprogs has today are refused
+//! ([`CheckError::Unsupported`]).
 
 mod bitmaps;
 mod bits;

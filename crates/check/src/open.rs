@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use extol_block::SharedDevice;
+use extol_block::open::{Damaged, damaged_superblock};
 use extol_jbd2::recovery;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock};
@@ -32,14 +33,18 @@ pub(crate) fn open(
     let Some(mut vol) = read_volume(device, out)? else { return Ok(None) };
     places(&mut vol, &mut Findings::new(0));
     let dirty = vol.sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
+    // A copy of the superblock does not say whether there is something to recover.
+    let may_be_dirty = vol.by_copy && (vol.sb.journal_inum != 0 || opts.journal.is_some());
     let mut replayed = None;
     if dirty && !vol.compat(Compat::HAS_JOURNAL) {
         let what = "the volume needs recovery but has no journal";
         out.push(Finding::error(Kind::JournalSuperblock, what).beyond());
-    } else if dirty && opts.recovery == Recovery::InMemory {
+    } else if (dirty || may_be_dirty) && opts.recovery == Recovery::InMemory {
         let Some((recovered, did)) = recover(&vol, opts, out)? else { return Ok(None) };
-        vol = recovered;
-        replayed = Some(did);
+        if dirty || did.transactions > 0 {
+            vol = recovered;
+            replayed = Some(did);
+        }
     }
     descriptors(&mut vol, out);
     superblock(&vol, out)?;
@@ -49,39 +54,80 @@ pub(crate) fn open(
     Ok(Some(Opened { vol, replayed }))
 }
 
-/// Reads superblock and descriptors.
+/// Why a superblock cannot be used.
+enum Unusable {
+    /// It is none.
+    Missing(String),
+    /// It contradicts itself, or the device.
+    Damaged(String),
+}
+
+/// Reads superblock and descriptors. A copy is used in place of a damaged superblock, as e2fsck
+/// does.
 pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
-    let mut bytes = [0; 1024];
-    if device.size() < SUPER_AT + 1024 {
-        return Err(CheckError::NoFileSystem("the device is too small".into()));
-    }
-    device.read_at(&mut bytes, SUPER_AT)?;
-    if le16(&bytes, 0x38) != extol_ondisk::superblock::MAGIC {
-        return Err(CheckError::NoFileSystem("bad magic number".into()));
-    }
-    let bad = |out: &mut Findings, what: String| {
-        out.push(Finding::error(Kind::SuperblockBad, what));
-        Ok(None)
+    let why = match volume_at(&device, SUPER_AT)? {
+        Ok(vol) => return Ok(Some(vol)),
+        Err(why) => why,
     };
+    let error = |what| Finding::error(Kind::SuperblockBad, what);
+    if let Some(damaged) = damaged_superblock(&*device)
+        && let Ok(mut vol) = volume_at(&device, damaged.at())?
+    {
+        let (Unusable::Missing(why) | Unusable::Damaged(why)) = why;
+        let Damaged { block, .. } = damaged;
+        out.push(error(format!("{why}: the copy in block {block} is used")).block(block));
+        vol.by_copy = true;
+        return Ok(Some(vol));
+    }
+    match why {
+        Unusable::Missing(why) => Err(CheckError::NoFileSystem(why)),
+        Unusable::Damaged(why) => {
+            out.push(error(why));
+            Ok(None)
+        }
+    }
+}
+
+/// Reads the volume by the superblock in this place, in bytes.
+fn volume_at(device: &SharedDevice, at: u64) -> Result<std::result::Result<Vol, Unusable>> {
+    let mut bytes = [0; 1024];
+    if device.size() < at + 1024 {
+        return Ok(Err(Unusable::Missing("the device is too small".into())));
+    }
+    device.read_at(&mut bytes, at)?;
+    if le16(&bytes, 0x38) != extol_ondisk::superblock::MAGIC {
+        return Ok(Err(Unusable::Missing("bad magic number".into())));
+    }
+    let damaged = |what: String| Ok(Err(Unusable::Damaged(what)));
     let sb = match Superblock::decode(&bytes) {
         Ok(sb) => sb,
-        Err(error) => return bad(out, error.to_string()),
+        Err(error) => return damaged(error.to_string()),
     };
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         return Err(CheckError::NoFileSystem("this is an external journal".into()));
     }
     if sb.rev_level > 1 {
-        return bad(out, format!("unknown revision {}", sb.rev_level));
+        return damaged(format!("unknown revision {}", sb.rev_level));
     }
     supported(&sb)?;
     let geo = match Geometry::new(&sb, Some(device.size())) {
         Ok(geo) => geo,
-        Err(error) => return bad(out, error.to_string()),
+        Err(error) => return damaged(error.to_string()),
     };
-    if sb.r_blocks_count > geo.blocks() / 2 {
-        return bad(out, format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks()));
+    if let Some(what) = contradiction(&sb, &geo) {
+        return damaged(what);
     }
-    let odd = if !geo.ro_compat.contains(RoCompat::BIGALLOC)
+    Ok(Ok(Vol::new(SharedDevice::clone(device), sb, geo)?))
+}
+
+/// What e2fsck takes for damage in a superblock that has a geometry.
+fn contradiction(sb: &Superblock, geo: &Geometry) -> Option<String> {
+    if sb.r_blocks_count > geo.blocks() / 2 {
+        return Some(format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks()));
+    }
+    let most =
+        u64::from(geo.inodes_per_block()) * u64::from(geo.blocks_per_group.saturating_sub(4));
+    if !geo.ro_compat.contains(RoCompat::BIGALLOC)
         && (sb.log_cluster_size != sb.log_block_size
             || sb.clusters_per_group != sb.blocks_per_group)
     {
@@ -92,18 +138,11 @@ pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Op
         Some(format!("2^{} groups in a flexible group", sb.log_groups_per_flex))
     } else if sb.desc_size != 0 && !(sb.desc_size.is_power_of_two() && sb.desc_size <= 1024) {
         Some(format!("descriptors of {} bytes", sb.desc_size))
+    } else if u64::from(geo.inodes_per_group) > most {
+        Some(format!("{} inodes per group are too many", geo.inodes_per_group))
     } else {
         None
-    };
-    if let Some(what) = odd {
-        return bad(out, what);
     }
-    let most =
-        u64::from(geo.inodes_per_block()) * u64::from(geo.blocks_per_group.saturating_sub(4));
-    if u64::from(geo.inodes_per_group) > most {
-        return bad(out, format!("{} inodes per group are too many", geo.inodes_per_group));
-    }
-    Ok(Some(Vol::new(device, sb, geo)?))
 }
 
 /// Refuses what this checker does not know.
@@ -120,9 +159,6 @@ fn supported(sb: &Superblock) -> Result<()> {
     ];
     if unknown != [0; 3] {
         names.push("unknown bits");
-    }
-    if sb.creator_os == 1 {
-        names.push("the form of the Hurd");
     }
     if names.is_empty() {
         return Ok(());
@@ -171,7 +207,10 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
             }
         },
     };
-    let Some(mut recovered) = read_volume(device, out)? else { return Ok(None) };
+    // (What was wrong before is already found.)
+    let again = &mut Findings::new(0);
+    let known = if vol.by_copy { again } else { out };
+    let Some(mut recovered) = read_volume(device, known)? else { return Ok(None) };
     recovered.recovered = true;
     // As a mount has it: an error of before, or one that aborted the journal, outlives the replay.
     if done.errno != 0 || vol.sb.state.contains(State::ERROR) {
@@ -309,6 +348,9 @@ fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
 /// The totals of the superblock against the groups. e2fsck -fn mentions a difference and does not
 /// count it.
 pub(crate) fn totals(vol: &Vol, free_blocks: u64, free_inodes: u64, out: &mut Findings) {
+    if vol.by_copy {
+        return;
+    }
     let pairs = [
         (vol.sb.free_blocks_count, free_blocks, "blocks"),
         (u64::from(vol.sb.free_inodes_count), free_inodes, "inodes"),

@@ -87,6 +87,11 @@ pub(crate) fn check(vol: &Vol, out: &mut Findings) -> Result<()> {
     if !vol.compat(Compat::ORPHAN_FILE) {
         return Ok(());
     }
+    if !vol.compat(Compat::HAS_JOURNAL) {
+        // Linux mounts it, and does not use the file.
+        let what = "the volume has an orphan file, but no journal";
+        out.push(Finding::error(Kind::OrphanFile, what));
+    }
     let ino = vol.sb.orphan_file_inum;
     let Some((blocks, bytes)) = orphan_blocks(vol)? else {
         let what = "the orphan file is not whole, or of an impossible size";

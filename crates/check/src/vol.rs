@@ -83,14 +83,24 @@ pub(crate) struct Vol {
     /// What is seen is the volume after a recovery in memory: orphans and lagging totals belong to
     /// it.
     pub recovered: bool,
+    /// The first superblock is damaged, and this is read by a copy, whose totals and state are
+    /// those of the time when it was written.
+    pub by_copy: bool,
     /// Inodes on the orphan list and in the orphan file (only read after a recovery).
     pub orphans: HashSet<u32>,
 }
 
 impl Vol {
     pub(crate) fn new(dev: SharedDevice, sb: Superblock, geo: Geometry) -> Result<Self> {
-        let mut vol =
-            Self { dev, sb, geo, groups: Vec::new(), recovered: false, orphans: HashSet::new() };
+        let mut vol = Self {
+            dev,
+            sb,
+            geo,
+            groups: Vec::new(),
+            recovered: false,
+            by_copy: false,
+            orphans: HashSet::new(),
+        };
         vol.groups = vol.read_groups()?;
         Ok(vol)
     }

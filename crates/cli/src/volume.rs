@@ -38,7 +38,10 @@ pub use make::{
     no_source, refuse_read_only_image,
 };
 pub use others::{is_write_protected, written_by_others};
-pub use read::{find_superblock, header, info, journal, partitions, recovered, replay};
+pub use read::{
+    Known, external_journal, find_superblock, header, info, is_marked_read_only, journal,
+    partitions, recovered, replay,
+};
 pub use told::open_told;
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Summary};

@@ -4,10 +4,10 @@ use std::fmt;
 
 use extol_block::SharedDevice;
 use extol_jbd2::format::JournalSuperblock;
-use extol_jbd2::recovery;
+use extol_jbd2::{LogMap, recovery};
 use extol_ondisk::mmp::Mmp;
 use extol_ondisk::superblock::{State, uuid_text};
-use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
+use extol_ondisk::{BlockSize, Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 use extol_vfs::plain;
 use serde::Serialize;
 
@@ -366,6 +366,9 @@ pub fn inspect_journal(
     options: &MountOptions,
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
     let sb = read_superblock(&**device, options.access.superblock)?;
+    if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
+        return inspect_journal_device(device, &sb);
+    }
     let geo = geometry(&**device, &sb)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         return refuse("the volume has no journal");
@@ -373,4 +376,16 @@ pub fn inspect_journal(
     let found = find_journal::find(device, &sb, &geo, options)?;
     let size = extol_jbd2::recovery::FsSize::of(&geo, &**device);
     Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, size)?)
+}
+
+/// As [`inspect_journal`], of an external journal itself. How large its volume is it does not say.
+fn inspect_journal_device(
+    device: &SharedDevice,
+    sb: &Superblock,
+) -> OpenResult<extol_jbd2::inspect::JournalReport> {
+    let block_size = BlockSize::new(sb.block_bytes())
+        .ok_or_else(|| OpenError("damaged superblock: impossible size of blocks".into()))?;
+    let len = u32::try_from(device.size() >> block_size.bits()).unwrap_or(u32::MAX);
+    let map = LogMap::identity(block_size, len);
+    Ok(extol_jbd2::inspect::inspect(&**device, &map, u64::MAX)?)
 }

@@ -1,6 +1,7 @@
 //! Names of volumes: partitions, parts of images, and what is said of everything that is no ext4
 //! volume. The programs that make such things are the oracle, and blkid(8), sfdisk(8) and e2fsck.
 
+mod copies;
 mod disk;
 mod formats;
 mod named;

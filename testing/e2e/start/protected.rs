@@ -1,18 +1,21 @@
 //! What cannot be written to is mounted read-only, and what is mounted already is named at once.
 
 use crate::{NEEDS, Rig, as_unprivileged, run_extol, text};
-use extol_testkit::{LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount};
+use extol_testkit::{
+    Image, LoopDevice, Need, Scratch, e2fsck, mounted_type, require, run, run_ok, tool, unmount,
+};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const EROFS: Option<i32> = Some(30);
-const WARNING: &str = "WARNING: source write-protected, mounted read-only.";
+const PROTECTED: &str = "source write-protected";
 
 #[track_caller]
-fn falls_back(source: &Path, dir: &Path) {
+fn falls_back(source: &Path, dir: &Path, why: &str) {
     let done = run_extol(&["mount", text(source), text(dir)]);
     assert!(done.success(), "{}", done.output);
-    assert_eq!(done.output, format!("extol: {}: {WARNING}\n", dir.display()));
+    let warning = format!("WARNING: {why}, mounted read-only.");
+    assert_eq!(done.output, format!("extol: {}: {warning}\n", dir.display()));
     assert_eq!(std::fs::write(dir.join("new"), b"x").unwrap_err().raw_os_error(), EROFS);
     assert!(dir.join("lost+found").is_dir());
     assert!(run_extol(&["umount", text(dir)]).success());
@@ -30,7 +33,7 @@ fn write_protected_sources_fall_back_to_read_only() {
     }
     let rig = Rig::new();
     let device = LoopDevice::attach_with(&rig.image.path, &["-r"]);
-    falls_back(device.path(), &rig.dir);
+    falls_back(device.path(), &rig.dir, PROTECTED);
     device.detach();
 
     // An image on a file system that is mounted read-only.
@@ -39,9 +42,67 @@ fn write_protected_sources_fall_back_to_read_only() {
     run_ok(tool("mount").arg("--bind").arg(rig.scratch.path()).arg(&place));
     run_ok(tool("mount").args(["-o", "remount,bind,ro"]).arg(&place));
     let image = place.join("a.img");
-    let outcome = std::panic::catch_unwind(|| falls_back(&image, &below.dir("mnt")));
+    let outcome = std::panic::catch_unwind(|| falls_back(&image, &below.dir("mnt"), PROTECTED));
     unmount(&place);
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// The feature that forbids to write, and what is not written in any case: shared blocks, and
+/// volumes of the Hurd.
+#[test]
+fn volumes_that_are_only_read() {
+    let tools = ["mke2fs", "debugfs", "e2fsck"].map(Need::Tool);
+    if !require(&[&NEEDS[..], &tools].concat()) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let with_file = |name: &str, options: &[&str], commands: &[&str]| {
+        let image = Image::mke2fs(scratch.path(), name, 16 << 20, options);
+        let file = scratch.path().join("file");
+        std::fs::write(&file, vec![b'x'; 5000]).expect("a file");
+        let put = ["one", "two"].map(|name| format!("write {} {name}", text(&file)));
+        for command in put.iter().map(String::as_str).chain(commands.iter().copied()) {
+            run_ok(tool("debugfs").args(["-w", "-R", command]).arg(&image.path));
+        }
+        image
+    };
+    let reads = |image: &Image| {
+        let path = text(&image.path);
+        let done = run_extol(&["mount", path, text(&dir)]);
+        assert_eq!(done.code, Some(32), "{}", done.output);
+        assert!(done.output.contains("mount with -o ro"), "{}", done.output);
+        assert!(run_extol(&["mount", "-r", path, text(&dir)]).success());
+        for name in ["one", "two"] {
+            let bytes = std::fs::read(dir.join(name)).expect("a file");
+            assert!(bytes.len() == 5000 && bytes.iter().all(|byte| *byte == b'x'), "{name}");
+        }
+        assert!(run_extol(&["umount", text(&dir)]).success());
+        e2fsck(image).assert_clean("only read");
+        let done = run_extol(&["check", path]);
+        assert!(done.success(), "{}", done.output);
+    };
+    let image = with_file("a.img", &["-t", "ext4"], &["feature read-only"]);
+    falls_back(&image.path, &dir, "the volume has the feature read-only");
+
+    // (ext2 has block maps, which debugfs can change.)
+    let share = ["feature shared_blocks"];
+    let image = with_file("b.img", &["-t", "ext2", "-b", "1024"], &share);
+    let of = |name: &str| {
+        let bmap = format!("bmap {name} 1");
+        run_ok(tool("debugfs").args(["-R", &bmap]).arg(&image.path)).trim().to_owned()
+    };
+    let block = of("one");
+    assert_ne!(block, of("two"));
+    let set = format!("sif two block[1] {block}");
+    run_ok(tool("debugfs").args(["-w", "-R", &set]).arg(&image.path));
+    // (The block that was given up is free.)
+    let fixed = run(tool("e2fsck").args(["-fy"]).arg(&image.path), Duration::from_secs(60));
+    assert!(fixed.code < Some(4), "{}", fixed.output);
+    assert_eq!(of("two"), block, "e2fsck has parted them");
+    reads(&image);
+
+    reads(&with_file("c.img", &["-t", "ext2", "-o", "hurd"], &[]));
 }
 
 /// A second mount of a volume says at once where the first is, and not after three seconds.

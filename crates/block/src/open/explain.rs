@@ -27,6 +27,48 @@ pub fn explain(name: &OpenName, opened: &Opened) -> Option<String> {
     })
 }
 
+/// A volume whose first superblock is damaged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damaged {
+    /// What is wrong with it.
+    pub why: String,
+    /// The block of a copy of it.
+    pub block: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+}
+
+impl Damaged {
+    /// Where the copy begins, in bytes.
+    #[must_use]
+    pub fn at(&self) -> u64 {
+        self.block * self.block_size
+    }
+
+    /// The same in KiB, as `sb=` has it.
+    #[must_use]
+    pub fn kib(&self) -> u64 {
+        self.at() / 1024
+    }
+}
+
+/// Whether the first superblock of a volume is damaged, and there is a copy of it. `None` for what
+/// holds something else, though an old volume may have left a copy of its superblock there.
+#[must_use]
+pub fn damaged_superblock(device: &dyn BlockDevice) -> Option<Damaged> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device.read_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
+    let why = Superblock::decode(&bytes).err()?.to_string();
+    let (block, block_size) = superblock_copy(device)?;
+    let damaged = Damaged { why, block, block_size };
+    match identify(device) {
+        Found::Table(_) => None,
+        // (A volume that was made over partitions may leave some of their table.)
+        Found::Known(known) if ![END_GPT, LOST_GPT].contains(&known) => None,
+        _ => Some(damaged),
+    }
+}
+
 /// As [`explain`], of a device: `shown` is what its partitions are named by, `place` the word by
 /// which e2fsck is told of the volume. Of a device that is itself a part no partition is named.
 #[must_use]
@@ -42,6 +84,14 @@ pub fn explain_device(
         Err(_) if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 => TOO_SMALL.into(),
         Err(_) => return None,
     };
+    if let Some(damaged) = damaged_superblock(device) {
+        let Damaged { why, block, block_size } = &damaged;
+        return Some(format!(
+            "its superblock is damaged ({why}): read it with -o sb={}, or repair it from a copy \
+             with e2fsck -b {block} -B {block_size} {place}",
+            damaged.kib()
+        ));
+    }
     Some(match identify(device) {
         Found::Table(table) if is_whole => {
             let volume = table.first_volume();
@@ -56,31 +106,19 @@ pub fn explain_device(
             }
         }
         Found::Table(table) => format!("holds {table}, and not an ext2, ext3 or ext4 volume"),
-        // (A volume that was made over partitions may leave some of their table.)
-        Found::Known(known)
-            if ![END_GPT, LOST_GPT].contains(&known) || superblock_copy(device).is_none() =>
-        {
+        Found::Known(known) => {
             let advice = match known.advice {
                 "" => String::new(),
                 advice => format!(": {advice}"),
             };
             format!("is {}, and not an ext2, ext3 or ext4 volume{advice}", known.what)
         }
-        Found::Zeros if superblock_copy(device).is_none() => {
-            "holds nothing but zeros: extol mkfs makes a volume".to_owned()
-        }
+        Found::Zeros => "holds nothing but zeros: extol mkfs makes a volume".to_owned(),
         _ if damage == TOO_SMALL => format!("not an ext4 volume: {TOO_SMALL}"),
-        _ => match superblock_copy(device) {
-            Some((block, size)) => format!(
-                "its superblock is damaged ({damage}): read it with -o sb={}, or repair it from a \
-                 copy with e2fsck -b {block} -B {size} {place}",
-                block * size / 1024
-            ),
-            None => format!(
-                "not an ext4 volume, or its superblock is damaged ({damage}) and there is no copy \
-                 of it in the usual places (mke2fs -n with the options of its making lists others)"
-            ),
-        },
+        _ => format!(
+            "not an ext4 volume, or its superblock is damaged ({damage}) and there is no copy of \
+             it in the usual places (mke2fs -n with the options of its making lists others)"
+        ),
     })
 }
 

@@ -57,7 +57,7 @@ use crate::{BlockDevice, DeviceError, Direct, FileDevice, OpenOptions, SharedDev
 
 pub use android::AndroidSparse;
 use expanded::Expanded;
-pub use explain::{explain, explain_device};
+pub use explain::{Damaged, damaged_superblock, explain, explain_device};
 pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
 pub use name::{Backing, OpenName, Window};
 pub use partitions::{Partition, Table, TableKind, in_range};

@@ -4,6 +4,7 @@ mod contents;
 mod file_type;
 mod flags;
 
+use extol_ondisk::superblock::CREATOR_LINUX;
 use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat};
 
 use crate::bytes::{le16, le32};
@@ -226,7 +227,7 @@ impl InodeCheck<'_> {
     /// Fields that have to be zero.
     fn fields(&self, raw: Raw<'_>, to: &mut Scanned) {
         let (vol, ino) = (self.vol, raw.ino);
-        let linux = vol.sb.creator_os == 0;
+        let linux = vol.sb.creator_os == CREATOR_LINUX;
         if raw.faddr() != 0 {
             to.err(ino, Kind::InodeField, "the fragment address is not zero");
         }

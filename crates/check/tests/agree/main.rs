@@ -1,6 +1,7 @@
 //! The checker against e2fsck: the same result on clean volumes of many kinds, and on damaged
 //! ones.
 
+mod cases;
 mod checker;
 mod compare;
 mod editor;

@@ -2,6 +2,7 @@
 
 mod disk;
 mod header;
+mod journal_device;
 mod journal_text;
 
 use std::fmt::Write as _;
@@ -12,10 +13,11 @@ use serde::Serialize;
 
 use crate::args::{InfoArgs, InspectArgs, ReplayArgs};
 use crate::options::Opening;
-use crate::volume::{Info, Replayed, Source, VolumeOptions};
+use crate::volume::{Info, Known, Replayed, Source, VolumeOptions};
 use crate::{options, volume};
 use disk::{Disk, Packed, Part};
 pub use header::time;
+use journal_device::JournalDevice;
 use journal_text::JournalText;
 
 /// Largest number of a block.
@@ -59,11 +61,14 @@ fn show_info(source: Source<'_>, options: &VolumeOptions, json: bool) -> Result<
         info: &'i Info,
         #[serde(skip_serializing_if = "Option::is_none")]
         part: Option<Part>,
+        /// The block of the copy of the superblock that was read.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        superblock_copy: Option<u64>,
         #[serde(flatten)]
         packed: Packed,
     }
     match volume::info(source, options) {
-        Ok((info, layers)) => {
+        Ok(Known { info, layers, copy }) => {
             let part = Part::of_layers(&layers);
             let mut line = part.as_ref().map(Part::line).unwrap_or_default();
             let packed = Packed::of_layers(&layers);
@@ -71,15 +76,17 @@ fn show_info(source: Source<'_>, options: &VolumeOptions, json: bool) -> Result<
                 let _ = writeln!(line, "{:<22} {text}", "Packed in");
             }
             let text = format!("{info}{line}");
-            show(json, &Volume { info: &info, part, packed }, &text)
+            show(json, &Volume { info: &info, part, superblock_copy: copy, packed }, &text)
         }
-        Err(failure) => match volume::partitions(source)? {
-            None => Err(failure),
-            Some((table, bytes, layers)) => {
+        Err(failure) => {
+            if let Some((table, bytes, layers)) = volume::partitions(source)? {
                 let disk = Disk::new(&table, bytes, &layers);
-                show(json, &disk, &disk.text(source.path))
+                return show(json, &disk, &disk.text(source.path));
             }
-        },
+            let Some(header) = volume::external_journal(source)? else { return Err(failure) };
+            let journal = JournalDevice::new(&header);
+            show(json, &journal, &journal.text())
+        }
     }
 }
 

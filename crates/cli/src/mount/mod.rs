@@ -185,7 +185,7 @@ fn use_inherited_device(fd: Option<i32>, config: &mut MountConfig) -> Result<()>
 }
 
 /// Opens the volume; read-only if it turns out to be write-protected, as mount(8) does and in its
-/// words.
+/// words, or is marked so, as Linux does.
 fn open(
     request: &Request,
     part: Part,
@@ -194,16 +194,19 @@ fn open(
 ) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let source = Source { path: &request.source, part };
     let opened = volume::open_for_mount(source, volume, untrusted);
-    if opened.is_ok()
-        || volume.access.read_only
-        || request.read_write
-        || !volume::is_write_protected(source)
-    {
+    if opened.is_ok() || volume.access.read_only || request.read_write {
         return opened;
     }
+    let why = if volume::is_write_protected(source) {
+        "source write-protected"
+    } else if volume::is_marked_read_only(source) {
+        "the volume has the feature read-only"
+    } else {
+        return opened;
+    };
     volume.access.read_only = true;
     let opened = volume::open_for_mount(source, volume, untrusted)?;
-    warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.place()));
+    warn(format_args!("{}: WARNING: {why}, mounted read-only.", request.place()));
     Ok(opened)
 }
 

@@ -4,26 +4,49 @@
 use extol::{Header, Info, Replayed};
 use extol_block::open::{self, Layer, OpenName, Opened, Table};
 use extol_block::{OpenOptions, SharedDevice};
-use extol_cli_common::{Failure, Result};
+use extol_cli_common::{Failure, Result, warn};
 use extol_jbd2::inspect::JournalReport;
-use extol_ondisk::GroupDesc;
+use extol_ondisk::{GroupDesc, RoCompat};
+use extol_proc::Shown as _;
 
 use super::{
     Source, VolumeOptions, about, cannot_open, name, open_journal, open_told, refuse_member,
     refused,
 };
 
+/// What a volume is, and how it was read.
+pub struct Known {
+    pub info: Info,
+    pub layers: Vec<Layer>,
+    /// The block of the copy of the superblock that was read in place of a damaged one.
+    pub copy: Option<u64>,
+}
+
 /// What a volume is, by the superblock and the external journal that the options name.
-pub fn info(source: Source<'_>, options: &VolumeOptions) -> Result<(Info, Vec<Layer>)> {
+pub fn info(source: Source<'_>, options: &VolumeOptions) -> Result<Known> {
     let mut options = options.clone();
     // As the volume: even if it is mounted.
     if let Some(path) = options.journal.path.take() {
         options.journal.device = Some(open_shared(path.as_path().into())?.device.clone());
     }
     let opened = open_shared(source)?;
+    let copy = opened.take_copy(&mut options);
     let info = extol::info_with(&opened.device, &options);
     let info = info.map_err(|error| opened.refused(&options, error))?;
-    Ok((info, opened.layers.clone()))
+    Ok(Known { info, layers: opened.layers.clone(), copy })
+}
+
+/// True if the volume has the feature that forbids to write to it.
+pub fn is_marked_read_only(source: Source<'_>) -> bool {
+    let header =
+        open_shared(source).ok().and_then(|opened| extol::header(&opened.device, None).ok());
+    header.is_some_and(|header| header.superblock.feature_ro_compat.contains(RoCompat::READONLY))
+}
+
+/// The superblocks of an external journal. `None`: it is none.
+pub fn external_journal(source: Source<'_>) -> Result<Option<Header>> {
+    let opened = open_shared(source)?;
+    Ok(extol::header(&opened.device, None).ok().filter(|header| header.geometry.is_none()))
 }
 
 /// The partitions of a disk, its bytes, and what it is packed in. `None`: it has no table of them.
@@ -44,8 +67,9 @@ pub fn header(
     let opened = open_shared(source)?;
     let mut options = VolumeOptions::default();
     options.access.superblock = place;
+    opened.take_copy(&mut options);
     let refused = |error| opened.refused(&options, error);
-    let header = extol::header(&opened.device, place).map_err(refused)?;
+    let header = extol::header(&opened.device, options.access.superblock).map_err(refused)?;
     let descriptors = match groups {
         true => extol::group_descriptors(&opened.device, &header).map_err(refused)?,
         false => Vec::new(),
@@ -72,6 +96,7 @@ pub fn find_superblock(source: Source<'_>, block: u64) -> Result<u64> {
 pub fn journal(source: Source<'_>, options: &VolumeOptions) -> Result<JournalReport> {
     let opened = open_shared(source)?;
     let mut options = options.clone();
+    opened.take_copy(&mut options);
     open_journal(&mut options, &OpenOptions::read_only())?;
     extol::inspect_journal(&opened.device, &options)
         .map_err(|error| opened.refused(&options, error))
@@ -127,6 +152,22 @@ impl Shared {
         let name = name(source)?;
         let opened = open_told(&name, how).map_err(|error| cannot_open(source.path, &error))?;
         Ok(Self { name, opened })
+    }
+
+    /// Names a copy of the superblock in the options if the first one is damaged, and says so. The
+    /// block of the copy.
+    fn take_copy(&self, options: &mut VolumeOptions) -> Option<u64> {
+        if options.access.superblock.is_some() {
+            return None;
+        }
+        let damaged = open::damaged_superblock(&*self.opened.device)?;
+        let (name, why, block) = (self.name.typed.shown(), &damaged.why, damaged.block);
+        warn(format_args!(
+            "{name}: its superblock is damaged ({why}); this is read by the copy in block {block}, \
+             which may be older"
+        ));
+        options.access.superblock = Some(damaged.kib());
+        Some(block)
     }
 
     fn refused(&self, options: &VolumeOptions, error: impl std::fmt::Display) -> Failure {

@@ -1,5 +1,6 @@
 //! Which features Extol can write, which it can read, and which it must not touch.
 
+use extol_ondisk::superblock::CREATOR_HURD;
 use extol_ondisk::{Geometry, Incompat, RoCompat, Superblock};
 
 use crate::error::{OpenResult, refuse};
@@ -49,8 +50,21 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
     {
         return refuse("cannot mount: the volume uses an unknown checksum algorithm");
     }
+    let of_hurd = sb.creator_os == CREATOR_HURD;
+    let hurd = Incompat::BIT64.union(Incompat::EA_INODE);
+    if of_hurd && sb.feature_incompat.intersects(hurd) {
+        return refuse(format!(
+            "cannot mount: a volume of the Hurd cannot have {}",
+            (sb.feature_incompat & hurd).names().join(", ")
+        ));
+    }
     if read_only {
         return Ok(());
+    }
+    if of_hurd {
+        return refuse(
+            "cannot mount read-write: Extol does not write volumes of the Hurd; mount with -o ro",
+        );
     }
     if sb.rev_level > NEWEST_REVISION {
         return refuse(format!(

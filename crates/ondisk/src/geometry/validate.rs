@@ -9,7 +9,7 @@ use crate::block_size::BlockSize;
 use crate::error::{OnDiskError, Result, ensure};
 use crate::features::{Incompat, RoCompat};
 use crate::ids::{GroupNr, InodeNr};
-use crate::superblock::{SuperFlags, Superblock};
+use crate::superblock::{CREATOR_LINUX, SuperFlags, Superblock};
 
 impl Geometry {
     /// Takes the geometry from a superblock and checks it.
@@ -21,7 +21,6 @@ impl Geometry {
             !sb.feature_incompat.contains(Incompat::JOURNAL_DEV),
             "this is an external journal, not a file system",
         )?;
-        ensure(sb.creator_os != 1, "volumes made by the Hurd are not supported")?;
         ensure(sb.log_block_size <= 6, "block size is out of range")?;
         let block_size = BlockSize::new(sb.block_bytes())
             .ok_or(OnDiskError::bad("block size is out of range"))?;
@@ -56,6 +55,8 @@ impl Geometry {
             ro_compat: sb.feature_ro_compat,
             fs_seed: sb.fs_seed(),
             uuid: sb.uuid,
+            has_inode_csum: sb.creator_os == CREATOR_LINUX
+                && sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM),
             hash_seed: sb.hash_seed,
             hash_unsigned: sb.flags.contains(SuperFlags::UNSIGNED_HASH),
             def_hash_version: sb.def_hash_version,

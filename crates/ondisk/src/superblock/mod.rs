@@ -23,6 +23,10 @@ pub const SUPERBLOCK_LEN: usize = 1024;
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Magic number.
 pub const MAGIC: u16 = 0xEF53;
+/// `creator_os`: Linux, or what keeps to its form.
+pub const CREATOR_LINUX: u32 = 0;
+/// `creator_os`: the Hurd, whose inodes have fields of their own in place of some of Linux.
+pub const CREATOR_HURD: u32 = 1;
 
 const CHECKSUM_AT: usize = 0x3FC;
 /// The area that survives a journal replay: what went wrong must not be forgotten.

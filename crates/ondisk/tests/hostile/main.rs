@@ -113,7 +113,6 @@ fn geometry_refuses() {
             s.log_cluster_size = 4;
         }),
         ("journal device", |s| s.feature_incompat |= Incompat::JOURNAL_DEV),
-        ("Hurd", |s| s.creator_os = 1),
         ("reserved blocks", |s| s.r_blocks_count = 1 << 40),
     ];
     let device = Some(34 << 20);
