@@ -296,3 +296,109 @@ fn a_journal_comes_and_goes() {
     linux.unmount();
     e2fsck(&image).assert_clean("after Linux");
 }
+
+/// A number from a row that a seed begins.
+struct Row(u64);
+
+impl Row {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) as usize % below
+    }
+
+    fn one<'w>(&mut self, words: &'w str) -> &'w str {
+        let count = words.split(' ').count();
+        words.split(' ').nth(self.next(count)).expect("a word")
+    }
+
+    /// Up to three of them with commas between.
+    fn list(&mut self, words: &str) -> String {
+        let count = 1 + self.next(3);
+        (0..count).map(|_| self.one(words)).collect::<Vec<_>>().join(",")
+    }
+
+    /// Options of a tune, most of which can be.
+    fn options(&mut self) -> Vec<String> {
+        const FEATURES: &str = "dir_index ^dir_index ^dir_nlink extent ^extra_isize fast_commit \
+            ^fast_commit flex_bg has_journal ^has_journal ^huge_file large_dir ^large_file \
+            metadata_csum_seed ^metadata_csum_seed mmp orphan_file ^orphan_file project \
+            ^resize_inode stable_inodes ^64bit casefold";
+        const EXTENDED: &str = "force_fsck hash_alg=tea mmp_update_interval=7 stride=8 test_fs \
+            mount_opts=nodelalloc orphan_file_size=64k orphan_file_size=9m \
+            mmp_update_interval=999";
+        const JOURNAL: &str = "size=1 size=4 size=60 fast_commit_size=256 location=999999999";
+        const PLAIN: &str = "-Llabel -Lx -Urandom -m5 -m60 -r99999999 -j -c5 -i1w -epanic -u7 -C9";
+        let mut options = Vec::new();
+        for _ in 0..=self.next(3) {
+            options.push(match self.next(7) {
+                0..3 => format!("-O{}", self.list(FEATURES)),
+                3 => format!("-E{}", self.list(EXTENDED)),
+                4 => format!("-J{}", self.list(JOURNAL)),
+                5 => format!("-o{}", self.list("debug ^acl journal_data discard nobarrier")),
+                _ => self.one(PLAIN).to_owned(),
+            });
+        }
+        options
+    }
+}
+
+/// What is refused has changed no byte, whatever is asked of whatever volume.
+#[test]
+fn a_refused_tune_writes_nothing() {
+    if !require(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let tree = scratch.dir("tree");
+    for number in 0..300 {
+        std::fs::write(tree.join(format!("{}{number}", "name".repeat(20))), "x").unwrap();
+    }
+    let ballast = scratch.join("ballast");
+    std::fs::write(&ballast, vec![1; 11 << 20]).unwrap();
+    let mut volumes = Vec::new();
+    for (name, args) in [
+        ("ext2", &["-t", "ext2"][..]),
+        ("ext3", &["-t", "ext3"]),
+        ("without", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+        ("descriptors", &["-t", "ext4", "-O", "^metadata_csum,uninit_bg", "-J", "size=1"]),
+        ("full", &["-t", "ext4", "-b", "1024", "-O", "fast_commit", "-J", "size=2"]),
+    ] {
+        let image = Image::mke2fs(scratch.path(), name, 16 << 20, args);
+        assert!(run_extol(&["put", text(&image.path), text(&tree), "/"]).success());
+        if name == "full" {
+            assert!(run_extol(&["put", text(&image.path), text(&ballast), "/"]).success());
+        }
+        volumes.push((name, std::fs::read(&image.path).unwrap()));
+    }
+    let image = Image::existing(scratch.join("tuned"));
+    let mut ended = [0, 0];
+    for seed in 0..120 {
+        let mut row = Row(seed);
+        let options = row.options();
+        let (name, before) = &volumes[row.next(volumes.len())];
+        std::fs::write(&image.path, before).unwrap();
+        let words: Vec<&str> = options.iter().map(String::as_str).collect();
+        let done = run_extol(&[&["tune"], &words[..], &[text(&image.path)]].concat());
+        ended[usize::from(done.success())] += 1;
+        if done.success() {
+            e2fsck(&image).assert_clean(&format!("seed {seed}: {name} {options:?}"));
+        } else {
+            let same = std::fs::read(&image.path).unwrap() == *before;
+            assert!(same, "seed {seed}: {name} {options:?} was written to: {}", done.output);
+        }
+    }
+    assert!(ended.iter().all(|count| *count > 20), "{ended:?}");
+    // What only the open volume tells.
+    for (volume, options, why) in [
+        (0, &["-Jsize=60"][..], "too full"),
+        (0, &["-Oextent,^dir_index"], "needs dir_index"),
+        (2, &["-j", "-Jfast_commit_size=256"], "add -O fast_commit"),
+        (4, &["-O^has_journal,^dir_index"], "needs dir_index"),
+    ] {
+        let (name, before) = &volumes[volume];
+        std::fs::write(&image.path, before).unwrap();
+        let refused = run_extol(&[&["tune"], options, &[text(&image.path)]].concat());
+        assert!(!refused.success() && refused.output.contains(why), "{name}: {}", refused.output);
+        assert!(std::fs::read(&image.path).unwrap() == *before, "{name} {options:?}");
+    }
+}

@@ -88,6 +88,13 @@ impl DeviceError {
         self.source.kind() == io::ErrorKind::Unsupported
     }
 
+    /// True if there is no room for the bytes below the device: a sparse image lies on a full file
+    /// system, or a thin device has no blocks left.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     fn describe(&self) -> String {
         let Self { op, offset, len, source } = self;
         match op {

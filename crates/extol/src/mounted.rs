@@ -4,6 +4,7 @@
 //! options, background threads. Operations (`ops`), the services and a remount get a reference to
 //! it. Its locks are in docs/design/lock-order.md.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Tally, Wakeup};
 use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
-use crate::alloc::SuperCell;
+use crate::alloc::{Run, SuperCell};
 use crate::data::cache::DataCache;
 use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
@@ -120,6 +121,8 @@ pub(crate) struct MountedFs {
     pub measuring: AtomicBool,
     pub freeze_gate: FreezeGate,
     pub maintenance: Maintenance,
+    /// Where data of files was written, from the first block to behind the last.
+    pub data_written: parking_lot::Mutex<Range<u64>>,
 }
 
 impl std::fmt::Debug for MountedFs {
@@ -274,10 +277,21 @@ impl MountedFs {
         }
     }
 
+    /// Called before data of files is written to free blocks.
+    pub fn note_data(&self, run: Run) {
+        let (start, end) = (run.start.0, run.end().0);
+        let mut written = self.data_written.lock();
+        *written = match written.is_empty() {
+            true => start..end,
+            false => written.start.min(start)..written.end.max(end),
+        };
+    }
+
     /// Called when a write of file data failed: no fsync that covers it may succeed.
     pub fn data_write_failed(&self, e: DeviceError) -> FsError {
-        let _ = self.vol.journal.abort(&format!("writing file data failed: {e}"));
-        FsError::Io(e.to_string())
+        let text = FsError::Io(e.to_string());
+        let _ = self.vol.journal.abort_by("writing file data failed", &e.into());
+        text
     }
 
     /// Starts a handle.

@@ -181,7 +181,7 @@ impl Journal {
             self.wake_fast(&state);
             drop(state);
             if let Err(e) = self.clear_after_commit(log) {
-                let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
+                let _ = self.abort_by("clearing the fast-commit area failed", &e);
             }
             state = self.state.lock();
         }
@@ -219,7 +219,9 @@ impl Journal {
         };
         match result {
             Ok(()) => Ok(start),
-            Err(e) => Err(self.abort(&format!("commit of transaction {} failed: {e}", closed.tid))),
+            Err(e) => {
+                Err(self.abort_by(&format!("commit of transaction {} failed", closed.tid), &e))
+            }
         }
     }
 

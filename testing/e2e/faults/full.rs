@@ -2,12 +2,15 @@
 
 use crate::{EIO, EROFS, NEEDS, Promised, comes_back, stopped};
 use extol_testkit::{
-    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, require, resize_small_disk, run,
-    run_ok, tool, unmount,
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_ok, extol_path, require,
+    resize_small_disk, run, run_ok, text, tool, unmount,
 };
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The image is sparse, and the file system that it lies on fills up.
 #[test]
@@ -111,6 +114,65 @@ fn a_tree_on_a_full_host_is_given_up() {
     assert!(done.stderr.lines().count() <= 4, "{}", done.output);
     assert_eq!(std::fs::read(&path).unwrap(), b"what was there");
     unmount(&small);
+}
+
+/// A put, and a script, for which the host has no room: one line, the volume is as before and needs
+/// no check, and the host has its room back.
+#[test]
+fn a_put_on_a_full_host_leaves_the_volume_whole() {
+    if !require(&[Need::Root, Need::Kernel("tmpfs"), Need::Tool("qemu-img")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = |name: &str, len: usize| {
+        let path = scratch.join(name);
+        std::fs::write(&path, vec![7; len]).expect("a source");
+        path
+    };
+    let (large, small) = (source("large", 30 << 20), source("small", 2 << 20));
+    for qcow2 in [false, true] {
+        let host = scratch.small_disk("small disk", "16m");
+        let path = host.join("a.img");
+        if qcow2 {
+            run_ok(tool("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&path).arg("64M"));
+            extol_ok(&["mkfs", "-q", text(&path)]);
+        } else {
+            extol_ok(&["mkfs", "-q", text(&path), "64M"]);
+        }
+        extol_ok(&["put", text(&path), text(&small), "/before"]);
+        let taken = || std::fs::metadata(&path).expect("the image").blocks() * 512;
+        let before = taken();
+        let put = ["put", text(&path), text(&large), "/"];
+        for round in 0..3 {
+            let done = run(extol().args(put), LIMIT);
+            assert_eq!(done.code, Some(32), "{}", done.output);
+            assert_eq!(done.stderr.lines().count(), 1, "{}", done.output);
+            assert!(done.stderr.contains("lies on is full"), "{}", done.output);
+            let left = taken();
+            assert!(left <= before + (5 << 20), "{qcow2} {round}: {before} {left}");
+            let names = extol_ok(&["ls", text(&path), "/"]);
+            assert_eq!(names.split_whitespace().collect::<Vec<_>>(), ["before", "lost+found"]);
+            let checked = extol_ok(&["check", text(&path)]);
+            assert!(checked.contains(" 0 notes"), "{checked}");
+            if !qcow2 {
+                e2fsck(&Image::existing(&path)).assert_clean("after a failed put");
+            }
+        }
+        let script = scratch.join("script");
+        let lines = format!("mkdir /new\nput {} /new/large\n", text(&large));
+        std::fs::write(&script, lines).expect("a script");
+        let done = run(extol().args(["edit", "-f", text(&script)]).arg(&path), LIMIT);
+        assert_eq!((done.code, done.stderr.lines().count()), (Some(32), 1), "{}", done.output);
+        let words = ["line 2: ", "No space left on device", "Nothing was changed"];
+        assert!(words.iter().all(|word| done.stderr.contains(word)), "{}", done.output);
+        assert!(!extol_ok(&["ls", text(&path), "/"]).contains("new"));
+        let checked = extol_ok(&["check", text(&path)]);
+        assert!(checked.contains(" 0 notes"), "{checked}");
+        assert!(taken() <= before + (5 << 20), "{qcow2}: {before} {}", taken());
+        // The volume is as good as before.
+        extol_ok(&["put", text(&path), text(&small), "/after"]);
+        unmount(&host);
+    }
 }
 
 /// The daemon may not make files larger than so much: RLIMIT_FSIZE is an error, not the end of the

@@ -7,6 +7,56 @@ use extol_testkit::{
 };
 use std::os::unix::ffi::OsStrExt as _;
 
+/// What a source may have at most is what `--limits` says; the message names the limit.
+#[test]
+fn limits_of_a_source_are_those_of_the_option() {
+    if !require(&["tar", "gzip"].map(Need::Tool)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, tar) = (scratch.dir("tree"), scratch.join("a.tar"));
+    std::fs::create_dir_all(dir.join("one/two/three")).expect("directories");
+    std::fs::write(dir.join("one/file"), vec![0; 1 << 20]).expect("a file");
+    let sparse = std::fs::File::create(dir.join("one/sparse")).expect("a file");
+    for run in 0..8 {
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"data", run << 20).expect("write");
+    }
+    let mut command = tool("tar");
+    command.args(["--format=pax", "--sparse", "-cf"]).arg(&tar).arg("-C").arg(&dir).arg(".");
+    run_ok(&mut command);
+    run_ok(tool("gzip").arg("-k").arg(&tar));
+    let image = scratch.join("a.img");
+    let packed = scratch.join("a.tar.gz");
+    // (Of a directory the holes are no list that the source has written.)
+    for (source, limit, enough) in [
+        (&dir, "entries=3", "entries=7"),
+        (&tar, "entries=3", "entries=7"),
+        (&dir, "depth=1", "depth=3"),
+        (&tar, "depth=1", "depth=3"),
+        (&dir, "metadata=10", "metadata=1000"),
+        (&dir, "file-size=1000k", "file-size=8M"),
+        (&tar, "file-size=1000k", "file-size=8M"),
+        (&tar, "sparse-runs=3", "sparse-runs=20"),
+        (&packed, "expand=1M", "expand=2M,entries=7"),
+    ] {
+        let source = text(source);
+        let line = |limit| ["mkfs", "-q", "-F", "-d", source, "--limits", limit, text(&image)];
+        let (name, _) = limit.split_once('=').expect("a limit");
+        let needle = if name == "sparse-runs" { "too many runs" } else { name };
+        refused(&line(limit), 32, &[needle]);
+        assert!(!image.exists(), "{limit}");
+        extol_ok(&line(enough));
+        std::fs::remove_file(&image).expect("remove");
+    }
+    for (limit, needle) in
+        [("entries=0", "less than 1"), ("files=3", "unknown limit"), ("depth=", "is empty")]
+    {
+        let line = ["mkfs", "-q", "-d", text(&dir), "--limits", limit, text(&image)];
+        refused(&line, 1, &[needle]);
+        assert!(!image.exists(), "{limit}");
+    }
+}
+
 /// Archives of all kinds, by name and through a pipe, give the same bytes; and these are the files.
 #[test]
 fn an_archive_is_the_files_in_it() {

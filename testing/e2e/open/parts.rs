@@ -93,16 +93,25 @@ fn tags_of_partitions_name_them() {
         run_ok(tool("partx").arg("-u").arg(device.path()));
         let (said, _) = disk.shown();
         for (number, name) in [(1, "one"), (2, " two")] {
-            extol_ok(&["mkfs", "-q", &disk.part(number)]);
+            let title = format!("{}{}{sectors}{number}", std::process::id(), &kind[..1]);
+            extol_ok(&["mkfs", "-q", "-L", &title, &disk.part(number)]);
             let uuid = said["partitions"][number - 1]["uuid"].as_str().expect("a UUID");
             let volume = volume_uuid(&disk.part(number));
             let mut tags = vec![tag("PARTUUID", uuid), tag("PARTUUID", &uuid.to_uppercase())];
             if kind == "gpt" {
                 tags.push(tag("PARTLABEL", &format!("{label}{name}")));
             }
+            tags.extend([tag("LABEL", &title), tag("UUID", &volume)]);
             for tag in &tags {
                 assert_eq!(volume_uuid(tag), volume, "{kind}, {sectors}: {tag}");
             }
+            // Other commands take the same names.
+            for (nr, tag) in tags.iter().enumerate() {
+                extol_ok(&["put", tag, "/etc/hostname", &format!("/by{nr}")]);
+            }
+            let there = extol_ok(&["ls", &tags[0]]);
+            assert!((0..tags.len()).all(|nr| there.contains(&format!("by{nr}"))), "{there}");
+            extol_ok(&["check", &tags[0]]);
         }
         run_ok(tool("partx").arg("-d").arg(device.path()));
         device.detach();

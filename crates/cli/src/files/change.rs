@@ -5,13 +5,15 @@
 //! and the command fails at the end.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
-use extol_cli_common::Result;
+use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
-use extol_vfs::{Creds, DirEntry, FsError, NewNode, SetAttr};
+use extol_vfs::{Creds, DirEntry, FsError, NewNode, SetAttr, VolumeControl as _};
 
 use super::attrs::Owner;
 use super::{InodeRef, Tree, WalkGuard, show};
@@ -40,7 +42,33 @@ pub fn change(args: &impl Change) -> Result<()> {
     args.check()?;
     let tree = Tree::open(args.volume(), true)?;
     let done = args.apply(&tree);
-    tree.close(done)
+    let volume = Arc::clone(&tree.volume);
+    let closed = tree.close(done);
+    if !volume.is_stopped_by_full() {
+        return closed;
+    }
+    let written = volume.data_written();
+    drop(volume);
+    let why = match recover(args.volume(), &written) {
+        Ok(()) => "what it lies on is full, and not all that was to be done is on the volume",
+        Err(_) => {
+            "what it lies on is full, and not all that was to be done is on the volume; with room \
+             there, extol replay recovers it"
+        }
+    };
+    Err(Failure::about(args.volume().source.shown(), why))
+}
+
+/// Opens and closes a volume that a full host has stopped: it is as its last commit left it. What
+/// is free of `written` leaves a sparse image, so that the host has its room back. (Where that
+/// cannot be, it stays.)
+pub(super) fn recover(args: &VolumeArgs, written: &Range<u64>) -> Result<()> {
+    let again = Tree::open(args, true)?;
+    let is_file = again.image.metadata().is_ok_and(|image| image.is_file());
+    if is_file && !written.is_empty() {
+        let _ = again.volume.trim(written.start, written.end - written.start, 1);
+    }
+    again.close(Ok(()))
 }
 
 /// The user and group of this process, which own what a pipe gives it.

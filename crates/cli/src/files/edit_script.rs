@@ -18,7 +18,7 @@ use extol_proc::Shown as _;
 use extol_vfs::bytes_text;
 
 use super::Tree;
-use super::change::Change;
+use super::change::{Change, recover};
 use super::put::STDIN;
 use crate::args::{EditArgs, Step, VolumeArgs};
 use crate::interrupt;
@@ -115,6 +115,7 @@ fn open(args: &VolumeArgs) -> Result<Tree> {
         ));
     }
     options.background.init_itable = None;
+    options.access.unmarked_when_full = true;
     Tree::open_with(Source { path: &args.source, part }, options, true)
 }
 
@@ -164,8 +165,11 @@ fn carry_out(tree: &Tree, steps: &[(usize, Step)], args: &EditArgs) -> Result<()
 /// here, the next opening does.
 fn give_up(tree: Tree, args: &VolumeArgs) {
     let _ = volume::close(&tree.volume);
+    let full = tree.volume.is_stopped_by_full().then(|| tree.volume.data_written());
     drop(tree);
-    if let Ok(again) = open(args) {
+    if let Some(written) = full {
+        let _ = recover(args, &written);
+    } else if let Ok(again) = open(args) {
         let _ = volume::close(&again.volume);
     }
 }

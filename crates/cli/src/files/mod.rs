@@ -100,6 +100,7 @@ impl Tree {
             return Err(failure);
         }
         options.access.read_only |= !write;
+        options.access.unmarked_when_full = write;
         Self::open_with(source, options, write)
     }
 
@@ -141,6 +142,11 @@ impl Tree {
     /// Reports what went wrong with one file.
     fn report(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
         self.report_line(format_args!("{what}: {error}"));
+    }
+
+    /// What goes wrong is said by another, with where it did.
+    fn keeps_reports(&self) -> bool {
+        self.kept.borrow().is_some()
     }
 
     fn report_line(&self, line: impl std::fmt::Display) {

@@ -216,9 +216,17 @@ impl<'t> CopyIn<'t> {
     }
 
     fn failed(&mut self, path: &Path, problem: &(dyn std::error::Error + 'static)) {
+        if self.is_to_report(problem) {
+            self.problem(path, problem);
+        }
+    }
+
+    /// False for what is said once, of the volume: what it lies on is full.
+    fn is_to_report(&mut self, problem: &(dyn std::error::Error + 'static)) -> bool {
+        let full = self.tree.volume.is_stopped_by_full();
         // No other file can be put there either.
-        self.stopped |= problem.downcast_ref() == Some(&FsError::ReadOnly);
-        self.problem(path, problem);
+        self.stopped |= full || problem.downcast_ref() == Some(&FsError::ReadOnly);
+        !full || self.tree.keeps_reports()
     }
 
     fn try_node(

@@ -151,6 +151,7 @@ fn write_data(fs: &MountedFs, files: &[BatchFile<'_>]) -> Result<()> {
     if let Some(cache) = &fs.data_cache {
         files.iter().for_each(|file| cache.prepare(file.run.start, file.run.len));
     }
+    files.iter().for_each(|file| fs.note_data(file.run));
     let mut by_block: Vec<&BatchFile<'_>> = files.iter().collect();
     by_block.sort_unstable_by_key(|file| file.run.start);
     let mut pieces: Vec<(Run, Vec<IoSlice<'_>>)> = Vec::new();

@@ -1,5 +1,7 @@
 //! Where the blocks of files lie, and which numbers inodes have.
 
+use std::ops::Range;
+
 use extol_block::BlockNr;
 use extol_vfs::Result;
 
@@ -9,6 +11,23 @@ use crate::maintenance;
 use crate::resize::{self, ResizeError, Vacated};
 
 impl Ext4 {
+    /// True if a full device has stopped the volume, without a record of an error
+    /// ([`AccessOptions::unmarked_when_full`](crate::options::AccessOptions::unmarked_when_full)):
+    /// the next opening recovers it.
+    #[must_use]
+    pub fn is_stopped_by_full(&self) -> bool {
+        self.fs().vol.journal.is_stopped_by_full()
+    }
+
+    /// The bytes between which data of files was written to free blocks.
+    #[must_use]
+    pub fn data_written(&self) -> Range<u64> {
+        let fs = self.fs();
+        let Range { start, end } = fs.data_written.lock().clone();
+        let bits = fs.vol.geo.block_size.bits();
+        start << bits..end << bits
+    }
+
     /// Moves all that files have at or behind block `limit` in front of it, while all other changes
     /// wait. (The journal, and what belongs to the block groups, stays.)
     ///

@@ -176,6 +176,7 @@ impl Parts {
             refill: Wakeup::new(),
             dirs_moved: DirsMoved::new(newest),
             tracker: self.tracker,
+            data_written: parking_lot::Mutex::new(0..0),
         })
     }
 }
@@ -306,6 +307,9 @@ fn open_journal(
     }
     journal.set_batching(options.journal.batching);
     journal.set_fua(options.journal.fua);
+    if options.access.unmarked_when_full {
+        journal.leave_no_mark_when_full();
+    }
     journal.set_async_checkpoint(
         options.journal.async_checkpoint.filter(|_| !options.access.read_only),
     )?;

@@ -30,7 +30,7 @@ use extol_block::{BlockSize, SharedDevice};
 use extol_jbd2::recovery::Overlay;
 use extol_ondisk::Geometry;
 
-use super::assemble::open_on;
+use super::assemble::{Opened, open_on};
 use super::mark::Purpose;
 use super::{close, features};
 use crate::error::OpenResult;
@@ -68,6 +68,16 @@ pub(crate) fn run(dev: &SharedDevice, geo: &Geometry, options: &MountOptions) ->
     let (fs, threads, _) = open_on(&scratch, &options, Purpose::Use, None, false)?;
     close::crash(&fs, Some(threads));
     Ok(())
+}
+
+/// Opens the volume in memory, read-write, for more than the question whether that can be.
+pub(crate) fn open(
+    purpose: Purpose,
+    dev: &SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<Opened> {
+    let (scratch, options) = in_memory_only(dev, options)?;
+    open_on(&scratch, &options, purpose, None, false)
 }
 
 /// What a mount takes whose changes all go to memory.

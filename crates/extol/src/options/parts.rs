@@ -75,6 +75,10 @@ pub struct AccessOptions {
     pub errors: Option<ErrorPolicy>,
     /// Where it is mounted, for the superblock's record.
     pub mount_point: Option<PathBuf>,
+    /// If there is no room below the device (a sparse image on a full file system), the volume
+    /// stops as by a power cut, without a record of an error: for a program that says so itself
+    /// ([`Ext4::is_stopped_by_full`](crate::Ext4::is_stopped_by_full)).
+    pub unmarked_when_full: bool,
     /// Is told of long waits (multi-mount protection). `None`: they are silent.
     pub waiting: Option<Arc<dyn Waiting>>,
 }

@@ -61,7 +61,7 @@ use crate::fast_commit::{self, Delta, Reason};
 use crate::fast_commit_support::Obstacle;
 use crate::find_journal;
 use crate::mount::threads::Threads;
-use crate::mount::{self, Purpose, close, features as known};
+use crate::mount::{self, Purpose, close, dry_run, features as known};
 use crate::mounted::MountedFs;
 use crate::options::{DataMode, MountOptions};
 use crate::resize::update_copies;
@@ -127,6 +127,7 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
         TuneError::Refused(line.replace("mount with -o ro", "use tune2fs"))
     })?;
     check_log(device, options, &sb, &plan.sb)?;
+    rehearse(device, options, request, &plan)?;
     if plan.drops_journal {
         return without_journal(device, options, request);
     }
@@ -144,6 +145,21 @@ pub fn is_done(device: &SharedDevice, request: &Request) -> Result<bool> {
 
 fn nothing_to_do(sb: &Superblock, plan: &Plan) -> bool {
     !needs_recovery(sb) && plan::changes(sb, &plan.sb).is_empty()
+}
+
+/// Finds what the volume itself has against the request, over a copy in memory: opening it to
+/// change it writes, and so does recovery (TU-2).
+fn rehearse(
+    device: &SharedDevice,
+    options: &MountOptions,
+    request: &Request,
+    plan: &Plan,
+) -> Result<()> {
+    let request = if plan.drops_journal { &but_the_journal(request) } else { request };
+    let (fs, threads, _) = dry_run::open(Purpose::Recovery, device, &for_tuning(options))?;
+    let considered = if request.is_empty() { Ok(()) } else { consider(&fs, request).map(drop) };
+    close::crash(&fs, Some(threads));
+    considered
 }
 
 /// Does what is asked for, in one transaction.
@@ -178,13 +194,19 @@ fn without_journal(
     recover(device, options)?;
     let before = read_superblock(&**device, None)?;
     let plan = Plan::of(&before, request)?;
-    let mut rest = request.clone();
-    rest.features.retain(|(feature, _)| *feature != plan::JOURNAL);
+    let rest = but_the_journal(request);
     if !rest.is_empty() {
         in_one(device, options, &rest)?;
     }
     journal::remove(device, options)?;
     Ok(Tuned { changes: plan::changes(&before, &plan.sb), notes: plan.notes })
+}
+
+/// What is left of a request that lets the journal go.
+fn but_the_journal(request: &Request) -> Request {
+    let mut rest = request.clone();
+    rest.features.retain(|(feature, _)| *feature != plan::JOURNAL);
+    rest
 }
 
 /// Opens the volume, and closes it.
@@ -199,11 +221,15 @@ fn needs_recovery(sb: &Superblock) -> bool {
 }
 
 fn open(device: &SharedDevice, options: &MountOptions) -> Result<(Arc<MountedFs>, Threads)> {
+    let opened = mount::open(Purpose::Recovery, SharedDevice::clone(device), &for_tuning(options))?;
+    Ok((opened.0, opened.1))
+}
+
+fn for_tuning(options: &MountOptions) -> MountOptions {
     let mut options = options.clone().without_threads();
     options.access.read_only = false;
     options.background.init_itable = None;
-    let opened = mount::open(Purpose::Recovery, SharedDevice::clone(device), &options)?;
-    Ok((opened.0, opened.1))
+    options
 }
 
 /// Closes the volume. After a write that failed half-way, as a power cut would.
@@ -286,8 +312,18 @@ impl Parts {
     }
 }
 
-/// Does what is asked for.
-fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
+/// What a request makes of an open volume.
+struct Considered {
+    before: Superblock,
+    plan: Plan,
+    tuned: Tuned,
+    /// `None`: there is nothing to do.
+    parts: Option<Parts>,
+}
+
+/// Finds out what a request makes of the volume, and whether it can be. The log goes home; nothing
+/// else is written.
+fn consider(fs: &MountedFs, request: &Request) -> Result<Considered> {
     fs.check_writable()?;
     let before = fs.sb.read(Superblock::clone);
     let plan = Plan::of(&before, request)?;
@@ -296,11 +332,18 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
     known::check(&plan.sb, &geometry(dev, &plan.sb)?, false)?;
     needs::check(fs, &plan.unneeded)?;
     if tuned.changes.is_empty() {
-        return Ok((tuned, Left::default()));
+        return Ok(Considered { before, plan, tuned, parts: None });
     }
     // Nothing of what was before may be replayed over the change.
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     let parts = Parts::plan(fs, &plan)?;
+    Ok(Considered { before, plan, tuned, parts: Some(parts) })
+}
+
+/// Does what is asked for.
+fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
+    let Considered { before, plan, tuned, parts } = consider(fs, request)?;
+    let Some(parts) = parts else { return Ok((tuned, Left::default())) };
     if let Some(made) = &parts.mmp {
         made.write(fs)?;
     }

@@ -166,12 +166,19 @@ impl TreeBuilder {
 
     /// The file of that path, if it is there. Links on the way are followed.
     pub(crate) fn find_node(&mut self, path: &[u8]) -> Result<Option<NodeId>> {
-        match self.resolve(path, Missing::Refuse) {
-            Ok(Place::Dir(dir)) => Ok(Some(dir)),
-            Ok(Place::Name(dir, name)) => Ok(self.child(dir, &name)),
-            Err(BuildError::Source { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let before = (self.notes.len(), self.more_notes);
+        let found = match self.resolve(path, Missing::Refuse) {
+            Ok(Place::Dir(dir)) => Some(dir),
+            Ok(Place::Name(dir, name)) => self.child(dir, &name),
+            Err(BuildError::Source { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if found.is_none() {
+            // Of a file that is not there nothing was taken.
+            self.notes.truncate(before.0);
+            self.more_notes = before.1;
         }
+        Ok(found)
     }
 
     /// The file of that number.

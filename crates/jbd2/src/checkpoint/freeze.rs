@@ -64,7 +64,7 @@ impl Journal {
         }
         drop(state);
         // Home writes were flushed by the checkpoint. No commit can run: handles are kept out.
-        log.write_empty(next).map_err(|e| self.abort(&format!("marking the log empty failed: {e}")))
+        log.write_empty(next).map_err(|e| self.abort_by("marking the log empty failed", &e))
     }
 
     /// Makes a [`freeze`](Self::freeze) one of indefinite length: handles are refused

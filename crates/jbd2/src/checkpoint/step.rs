@@ -228,7 +228,7 @@ impl Journal {
         let result = crate::home::write(&*self.device, self.block_size(), &work);
         self.checkpoint.wrote(&batch, result.is_ok());
         if let Err(e) = result {
-            return Err(self.abort(&format!("checkpoint failed: {e}")));
+            return Err(self.abort_by("checkpoint failed", &e.into()));
         }
         let now = self.clock.now_ns();
         rounds.wrote(self.writes.home.returned(), batch, now);
@@ -358,7 +358,7 @@ impl Journal {
         };
         let Some((tid, block)) = tail else { return Ok(false) };
         if let Err(e) = log.write_tail(tid, block, self.barrier()) {
-            return Err(self.abort(&format!("moving the log tail failed: {e}")));
+            return Err(self.abort_by("moving the log tail failed", &e));
         }
         let mut state = self.state.lock();
         let State { log: of_log, tx, .. } = &mut *state;

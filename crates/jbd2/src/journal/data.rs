@@ -149,7 +149,7 @@ impl Journal {
                 self.note_flush(covered);
                 Ok(())
             }
-            Err(e) => Err(self.abort(&format!("flush failed: {e}"))),
+            Err(e) => Err(self.abort_by("flush failed", &e.into())),
         }
     }
 

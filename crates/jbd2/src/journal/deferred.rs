@@ -312,7 +312,7 @@ impl DeferredBatch<'_> {
             if self.is_empty() {
                 return Err(e.into());
             }
-            let error = journal.abort(&format!("writing file data failed: {e}"));
+            let error = journal.abort_by("writing file data failed", &e.into());
             self.over();
             return Err(error);
         }

@@ -35,6 +35,28 @@ impl Journal {
         let _ = self.abort_with(why, None);
     }
 
+    /// A device that is full (a sparse image on a full file system) stops the journal as
+    /// [`shut_down`](Self::shut_down) does, if there is a log to recover from.
+    pub fn leave_no_mark_when_full(&self) {
+        self.unmarked_when_full.store(true, Ordering::Relaxed);
+    }
+
+    /// As [`abort`](Self::abort), because the device failed: `what` says in what.
+    pub fn abort_by(&self, what: &str, error: &JournalError) -> JournalError {
+        let full = matches!(error, JournalError::Device(error) if error.is_full());
+        let unmarked = full && self.has_log() && self.unmarked_when_full.load(Ordering::Relaxed);
+        if unmarked && self.check_aborted().is_ok() {
+            self.stopped_by_full.store(true, Ordering::Relaxed);
+        }
+        self.abort_with(&format!("{what}: {error}"), (!unmarked).then_some(5))
+    }
+
+    /// True if a full device has stopped it, without a mark.
+    #[must_use]
+    pub fn is_stopped_by_full(&self) -> bool {
+        self.stopped_by_full.load(Ordering::Relaxed)
+    }
+
     fn abort_with(&self, why: &str, errno: Option<i32>) -> JournalError {
         let mut state = self.state.lock();
         let first = state.failure.reason.is_none();

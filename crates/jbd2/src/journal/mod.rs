@@ -149,6 +149,9 @@ pub struct Journal {
     is_aborted: AtomicBool,
     /// No services run: a thread that waits for a commit or for log space does the work.
     in_callers: AtomicBool,
+    /// See [`Journal::leave_no_mark_when_full`].
+    unmarked_when_full: AtomicBool,
+    stopped_by_full: AtomicBool,
     pub(crate) writes: Writes,
     pub(crate) deferred: CachePadded<Deferred>,
     /// Of the threads in [`crate::Services`].
@@ -252,6 +255,8 @@ impl Journal {
             pinned_max,
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
+            unmarked_when_full: AtomicBool::new(false),
+            stopped_by_full: AtomicBool::new(false),
             writes: Writes::default(),
             deferred: CachePadded::default(),
             io_priority: PriorityGroup::default(),

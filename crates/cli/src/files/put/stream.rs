@@ -128,10 +128,12 @@ impl<'t> CopyIn<'t> {
         if interrupt::came() || self.stopped {
             return Ok(());
         }
-        self.whole_stream(&mut stream, &dir, name).map_err(|problem| {
-            self.stopped |= problem.downcast_ref() == Some(&FsError::ReadOnly);
-            format!("{}: {problem}", stream.name)
-        })
+        match self.whole_stream(&mut stream, &dir, name) {
+            Err(problem) if self.is_to_report(&*problem) => {
+                Err(format!("{}: {problem}", stream.name))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As with [`CopyIn::whole_file`], the file has no name before it is whole.

@@ -214,6 +214,7 @@ impl BlockWriter<'_> {
                         _ => map::goal(vol, &self.st.node, here)?,
                     };
                     let (run, target) = self.take(here, goal, want)?;
+                    self.fs.note_data(run);
                     self.changes.push(MapChange::Insert { lblk: here, run });
                     #[cfg(feature = "planted-bugs")]
                     if extol_jbd2::planted::has(extol_jbd2::planted::Bug::MapBeforeWrite) {

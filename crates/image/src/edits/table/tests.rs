@@ -101,3 +101,14 @@ fn lines_that_are_refused() {
     }
     assert_eq!(apply("/a/../../b d 755 0 0\n").map(|tree| tree.find(b"b").is_some()), Ok(true));
 }
+
+/// A file that is made, and one that is there.
+#[test]
+fn a_name_behind_dots_is_noted_once() {
+    for text in ["/../b d 755 0 0\n", "/../etc d 755 0 0\n"] {
+        let tree = apply(text).expect(text);
+        let (notes, more) = tree.notes();
+        assert_eq!((notes.len(), more), (1, 0), "{notes:?}");
+        assert!(notes[0].what.contains("below the root"), "{notes:?}");
+    }
+}
