@@ -10,11 +10,13 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use extol_ondisk::{InodeNr, RoCompat};
+use extol_ondisk::{GroupFlags, InodeNr, RoCompat};
 
 use crate::bits::{Bits, Claimed};
+use crate::error::Result;
+use crate::raw::Raw;
 use crate::report::{Finding, Findings, Kind};
-use crate::vol::Vol;
+use crate::vol::{Group, Vol};
 
 /// Blocks that may be read though they were claimed before.
 const REPEATED_DESCENTS: i64 = 10_000;
@@ -27,7 +29,7 @@ pub(crate) struct Claims {
     /// Fixed metadata, by block.
     pub meta: Bits,
     /// Of that, what has no copy and no other place: the first superblock, the descriptors behind
-    /// it, the bitmaps. Sorted.
+    /// it, the bitmaps, inodes in use. Sorted.
     vital: Vec<u64>,
     shared: bool,
     ratio: u64,
@@ -37,11 +39,11 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// With the fixed metadata of the volume claimed. Overlaps in it are findings.
-    pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Self {
+    pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Result<Self> {
         let mut claims = Self {
             found: Claimed::new(vol.clusters()),
             meta: Bits::new(vol.geo.blocks()),
-            vital: vital(vol),
+            vital: vital(vol)?,
             shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
             ratio: u64::from(vol.geo.cluster_ratio),
             first: vol.geo.first_data_block,
@@ -78,7 +80,7 @@ impl Claims {
                 claims.cover(vol, from, len);
             }
         }
-        claims
+        Ok(claims)
     }
 
     /// Marks the clusters of metadata blocks.
@@ -141,13 +143,40 @@ impl Claims {
     }
 }
 
-fn vital(vol: &Vol) -> Vec<u64> {
+fn vital(vol: &Vol) -> Result<Vec<u64>> {
     let (first, len) = vol.base_meta(0);
     let reserved = u64::from(vol.sb.reserved_gdt_blocks).min(len);
     let mut vital: Vec<u64> = (first..first + len - reserved).collect();
     for group in &vol.groups {
         vital.extend([group.block_bitmap, group.inode_bitmap]);
     }
+    let list = vol.inode(InodeNr::BAD_BLOCKS.0)?.unwrap_or_default();
+    if !list.is_empty() && (Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 }).blocks_lo() != 0 {
+        for (nr, group) in (0..).zip(&vol.groups) {
+            tables_in_use(vol, nr, group, &mut vital)?;
+        }
+    }
     vital.sort_unstable();
-    vital
+    Ok(vital)
+}
+
+/// The blocks of a group's table that hold inodes in use.
+fn tables_in_use(vol: &Vol, nr: u32, group: &Group, vital: &mut Vec<u64>) -> Result<()> {
+    let usable = group.table_ok && group.inode_bitmap_ok;
+    if !usable || vol.is_uninit(nr, GroupFlags::INODE_UNINIT) {
+        return Ok(());
+    }
+    let bitmap = vol.block(group.inode_bitmap)?;
+    let per_block = vol.geo.inodes_per_block();
+    for at in 0..vol.geo.inode_table_blocks {
+        let inodes = at * per_block..(at + 1) * per_block;
+        if inodes.into_iter().any(|inode| bit(&bitmap, inode as usize)) {
+            vital.push(group.inode_table + u64::from(at));
+        }
+    }
+    Ok(())
+}
+
+fn bit(bitmap: &[u8], at: usize) -> bool {
+    bitmap.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 != 0)
 }

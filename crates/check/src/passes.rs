@@ -29,7 +29,7 @@ pub(crate) fn run(
 ) -> Result<Counts> {
     let threads = threads(vol, opts);
     let mut passes = Passes { vol, threads, out, progress, counts: Counts::default() };
-    let claims = Claims::new(vol, passes.out);
+    let claims = Claims::new(vol, passes.out)?;
     mmp::check(vol, &claims, passes.out)?;
     let scan = passes.inodes(&claims)?;
     let names = passes.directories(&scan)?;

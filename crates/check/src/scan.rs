@@ -60,7 +60,7 @@ fn block_of_inodes(
         (first..).zip(block.chunks_exact(size)).take(count as usize).map(|(ino, b)| Raw { b, ino })
     };
     let csums: Vec<bool> =
-        inodes().map(|raw| !vol.geo.has_inode_csum || raw.checksum_ok(&vol.geo)).collect();
+        inodes().map(|raw| !vol.has_csum() || raw.checksum_ok(&vol.geo)).collect();
     let broken =
         inodes().zip(&csums).filter(|(raw, csum_ok)| !**csum_ok || map_is_broken(vol, raw)).count();
     let per_block = vol.geo.inodes_per_block() as usize;

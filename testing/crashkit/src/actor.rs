@@ -9,8 +9,8 @@ mod volume;
 
 use std::sync::Arc;
 
-use extol::vfs::{Fallocate, VolumeControl, XattrSet};
-use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
+use extol::vfs::{Fallocate, XattrSet};
+use extol::{Ext4, File, FsError, OpenOptions};
 use extol_testkit::fsync_told;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};

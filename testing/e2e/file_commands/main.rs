@@ -12,6 +12,8 @@ use extol_testkit::{
     run, run_ok, text, tool,
 };
 
+use scripts::edit;
+
 const NEEDS: [Need; 6] = [
     Need::Root,
     Need::Loop,

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use super::{MIB, NEEDS, make_files};
 
 /// Runs a script on an image.
-fn edit(image: &Image, script: &str) -> Finished {
+pub(super) fn edit(image: &Image, script: &str) -> Finished {
     let file = image.path.with_extension("script");
     std::fs::write(&file, script).expect("a script");
     let words = ["edit", "--file", text(&file), text(&image.path)];

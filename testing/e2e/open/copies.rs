@@ -89,7 +89,9 @@ fn what_is_in_the_journal_counts_with_a_copy() {
 }
 
 fn json(words: &[&str]) -> Value {
-    serde_json::from_str(&run_extol(words).stdout).expect("JSON")
+    let done = run_extol(words);
+    let said = done.output.strip_suffix(&done.stderr).expect("standard output comes first");
+    serde_json::from_str(said).expect("JSON")
 }
 
 #[test]

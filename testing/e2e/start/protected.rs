@@ -2,7 +2,8 @@
 
 use crate::{NEEDS, Rig, as_unprivileged, run_extol, text};
 use extol_testkit::{
-    Image, LoopDevice, Need, Scratch, e2fsck, mounted_type, require, run, run_ok, tool, unmount,
+    Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, mounted_type, require, run, run_ok,
+    tool, unmount,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -90,7 +91,9 @@ fn volumes_that_are_only_read() {
     let image = with_file("b.img", &["-t", "ext2", "-b", "1024"], &share);
     let of = |name: &str| {
         let bmap = format!("bmap {name} 1");
-        run_ok(tool("debugfs").args(["-R", &bmap]).arg(&image.path)).trim().to_owned()
+        // (Its version is the second line.)
+        let said = run_ok(tool("debugfs").args(["-R", &bmap]).arg(&image.path));
+        said.lines().next().expect("a block").to_owned()
     };
     let block = of("one");
     assert_ne!(block, of("two"));
@@ -103,6 +106,45 @@ fn volumes_that_are_only_read() {
     reads(&image);
 
     reads(&with_file("c.img", &["-t", "ext2", "-o", "hurd"], &[]));
+}
+
+/// Linux neither writes nor verifies checksums of inodes on volumes of other systems; e2fsck wants
+/// them all the same. Extol writes and does not verify them.
+#[test]
+fn inodes_without_checksums_on_volumes_of_others() {
+    let tools = ["mke2fs", "e2fsck"].map(Need::Tool);
+    if !require(&[&NEEDS[..], &[Need::Loop, Need::Kernel("ext4")], &tools].concat()) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let options = ["-t", "ext4", "-o", "FreeBSD"];
+    let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, &options);
+    let by_extol = |name: &str| {
+        assert!(run_extol(&["mount", text(&image.path), text(&dir)]).success());
+        std::fs::write(dir.join(name), name).expect("a file");
+        for entry in std::fs::read_dir(&dir).expect("a directory") {
+            entry.expect("an entry").metadata().expect("metadata");
+        }
+        assert!(run_extol(&["umount", text(&dir)]).success());
+    };
+    by_extol("one");
+    e2fsck(&image).assert_clean("written by Extol");
+    let linux = KernelMount::mount(&image, &dir, &[]);
+    assert_eq!(std::fs::read(dir.join("one")).expect("a file"), b"one");
+    std::fs::write(dir.join("two"), "two").expect("a file");
+    linux.unmount();
+    assert_ne!(e2fsck(&image).code, 0, "Linux writes checksums by now");
+    by_extol("three");
+    let linux = KernelMount::mount(&image, &dir, &["ro"]);
+    for name in ["one", "two", "three"] {
+        assert_eq!(std::fs::read(dir.join(name)).expect("a file"), name.as_bytes());
+    }
+    linux.unmount();
+    let fixed = run(tool("e2fsck").args(["-fy"]).arg(&image.path), Duration::from_secs(60));
+    assert_eq!(fixed.code, Some(1), "{}", fixed.output);
+    by_extol("four");
+    e2fsck(&image).assert_clean("with checksums again");
 }
 
 /// A second mount of a volume says at once where the first is, and not after three seconds.

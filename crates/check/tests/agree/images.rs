@@ -41,7 +41,6 @@ pub const VARIANTS: &[Variant] = &[
     ("mmp", 16, &["-t", "ext4", "-b", "1024", "-O", "mmp"]),
     ("quota", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,project"]),
     ("hurd", 16, &["-t", "ext2", "-b", "1024", "-o", "hurd"]),
-    ("freebsd", 16, &["-t", "ext4", "-b", "1024", "-o", "FreeBSD"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
     ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
     (

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_limits_are_those_of_a_source() {
-        let mut names = extol_image::Limits::NAMES.map(|name| format!("{name}="));
+        let mut names = extol::image::tree::Limits::NAMES.map(|name| format!("{name}="));
         names.sort();
         assert_eq!(LIMITS, names);
     }

@@ -58,9 +58,9 @@ pub struct Geometry {
     pub fs_seed: FsSeed,
     /// UUID (the seed of crc16 descriptor checksums).
     pub uuid: [u8; 16],
-    /// Inodes have checksums: not with metadata_csum alone, but on volumes of Linux only, as others
-    /// keep something else in that place.
-    pub has_inode_csum: bool,
+    /// The checksums of inodes are verified: with metadata_csum, on volumes of Linux. On others
+    /// Linux neither writes nor verifies them; e2fsck wants them there as well.
+    pub verifies_inodes: bool,
     /// Seed of directory hashes.
     pub hash_seed: [u32; 4],
     /// Directory hashes treat characters as unsigned.

@@ -55,7 +55,7 @@ impl Geometry {
             ro_compat: sb.feature_ro_compat,
             fs_seed: sb.fs_seed(),
             uuid: sb.uuid,
-            has_inode_csum: sb.creator_os == CREATOR_LINUX
+            verifies_inodes: sb.creator_os == CREATOR_LINUX
                 && sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM),
             hash_seed: sb.hash_seed,
             hash_unsigned: sb.flags.contains(SuperFlags::UNSIGNED_HASH),

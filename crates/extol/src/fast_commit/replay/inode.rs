@@ -25,7 +25,7 @@ impl Replay<'_> {
             return Err(bad("the image of an inode has an impossible length"));
         }
         let plain = self.plain.clone();
-        let has_csum = self.vol.geo.has_inode_csum;
+        let has_csum = self.vol.geo.has_metadata_csum();
         self.touch(ino)?;
         let (vol, h) = (self.vol, &mut self.h);
         let Some(t) = self.inodes.get_mut(&ino) else { return Ok(()) };
