@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 
 /// The report on an image, which is damaged if e2fsck says so.
 #[track_caller]
-fn judged(image: &Image, what: &str) -> Report {
+fn checked(image: &Image, what: &str) -> Report {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image");
     let report = report_on(Arc::new(device)).expect("a report");
     let theirs = e2fsck(image);
@@ -54,7 +54,7 @@ fn bad_blocks_on_metadata() {
             &format!("setb {block}"),
         ];
         debugfs(&image.path, &commands);
-        let report = judged(&image, &format!("block {block}"));
+        let report = checked(&image, &format!("block {block}"));
         errors += u64::from(report.errors > 0);
         notes += u64::from(report.notes > 0);
         image.remove();
@@ -71,6 +71,6 @@ fn an_orphan_file_without_a_journal() {
     let options = ["-t", "ext4", "-O", "orphan_file"];
     let image = Image::mke2fs(scratch.path(), "a.img", 32 * MIB, &options);
     run_ok(tool("tune2fs").args(["-O", "^has_journal"]).arg(&image.path));
-    let report = judged(&image, "no journal");
+    let report = checked(&image, "no journal");
     assert_eq!((report.errors, report.errors_of_e2fsck), (1, 1), "{report}");
 }
