@@ -61,10 +61,10 @@ pub enum Bug {
     SuperblockHomeFirst,
     /// The superblock of a smaller volume goes home beside blocks that it counts no more.
     CutHomeLate,
-    /// The journal's inode goes home beside the map blocks that have its new blocks.
+    /// The journal's inode names other map blocks before they are on the medium.
     JournalMapLate,
-    /// Map blocks of the journal that get shorter go home beside its inode.
-    JournalMapEarly,
+    /// Map blocks of the journal go home by the transaction whose inode names them.
+    JournalMapLogged,
     /// The inode names a log before it is durable that this log is empty.
     LogSwitchNotFlushed,
     /// A disk image is cut before the smaller superblock is at home.

@@ -95,12 +95,12 @@ pub enum Plant {
     /// The superblock of a smaller volume goes home beside blocks that it counts no more.
     #[cfg(feature = "planted-bugs")]
     CutHomeLate,
-    /// The journal's inode goes home beside the map blocks that have its new blocks.
+    /// The journal's inode names other map blocks before they are on the medium.
     #[cfg(feature = "planted-bugs")]
     JournalMapLate,
-    /// Map blocks of the journal that get shorter go home beside its inode.
+    /// Map blocks of the journal go home by the transaction whose inode names them.
     #[cfg(feature = "planted-bugs")]
-    JournalMapEarly,
+    JournalMapLogged,
     /// The inode names a log before it is durable that this log is empty.
     #[cfg(feature = "planted-bugs")]
     LogSwitchNotFlushed,
@@ -163,7 +163,7 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("journal-map-late", Self::JournalMapLate),
         #[cfg(feature = "planted-bugs")]
-        ("journal-map-early", Self::JournalMapEarly),
+        ("journal-map-logged", Self::JournalMapLogged),
         #[cfg(feature = "planted-bugs")]
         ("log-switch-not-flushed", Self::LogSwitchNotFlushed),
         #[cfg(feature = "planted-bugs")]
@@ -211,7 +211,7 @@ impl Plant {
             Self::SuperblockHomeFirst => planted::Bug::SuperblockHomeFirst,
             Self::CutHomeLate => planted::Bug::CutHomeLate,
             Self::JournalMapLate => planted::Bug::JournalMapLate,
-            Self::JournalMapEarly => planted::Bug::JournalMapEarly,
+            Self::JournalMapLogged => planted::Bug::JournalMapLogged,
             Self::LogSwitchNotFlushed => planted::Bug::LogSwitchNotFlushed,
             Self::DeviceCutEarly => planted::Bug::DeviceCutEarly,
         }));

@@ -32,8 +32,7 @@ impl Workload for Shrink {
             }
             // First between the metadata of a group that stays; then so small that the log moves.
             let per_mille = match round % 4 {
-                0 if self.moves_tables => 502,
-                0 => 730,
+                0 => 502,
                 2 => actor.rng().random_range(550..950),
                 _ => actor.rng().random_range(250..450),
             };

@@ -97,6 +97,45 @@ pub(in crate::resize::shrink) fn all(vol: &Volume, ino: InodeNr) -> Result<Vec<R
     joined.into_iter().map(run).collect()
 }
 
+/// What of these sorted runs is not in the other ones.
+pub(super) fn without(runs: &[Run], mut others: Vec<(u64, u32)>) -> Vec<Run> {
+    others.sort_unstable();
+    let mut rest = Vec::new();
+    let mut others = others.into_iter().map(|(at, len)| (at, at + u64::from(len))).peekable();
+    for run in runs {
+        let (mut at, end) = (run.start.0, run.end().0);
+        while at < end {
+            while others.next_if(|(_, behind)| *behind <= at).is_some() {}
+            let (start, behind) = others.peek().copied().unwrap_or((u64::MAX, u64::MAX));
+            let to = start.clamp(at, end);
+            if at < to {
+                rest.push(Run { start: BlockNr(at), len: (to - at) as u32 });
+            }
+            at = if to < end { behind } else { end };
+        }
+    }
+    rest
+}
+
 pub(super) fn damaged() -> FsError {
     FsError::corrupt("the journal's map makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_without_others() {
+        let run = |start, len| Run { start: BlockNr(start), len };
+        let runs = [run(10, 10), run(30, 5), run(100, 1)];
+        let rest = |others: &[(u64, u32)]| without(&runs, others.to_vec());
+        assert_eq!(rest(&[]), runs);
+        assert_eq!(rest(&[(5, 200)]), []);
+        assert_eq!(rest(&[(34, 66), (12, 3)]), [run(10, 2), run(15, 5), run(30, 4), run(100, 1)]);
+        assert_eq!(rest(&[(0, 10), (19, 12), (101, 9)]), [run(10, 9), run(31, 4), run(100, 1)]);
+        assert_eq!(rest(&[(10, 1), (11, 1), (13, 1)]), {
+            [run(12, 1), run(14, 6), run(30, 5), run(100, 1)]
+        });
+    }
 }

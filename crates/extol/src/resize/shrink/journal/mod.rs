@@ -5,10 +5,10 @@
 //! in place while the log is empty.
 //!
 //! ```text
-//!   1 transactions  [ old log │ new log, map blocks ]          the log uses the old blocks
+//!   1 transaction   [ old log │ new log, map blocks ]          the log uses the old blocks
 //!   2 in place        an empty log in the new blocks, the map of 3 in the map blocks; flush
 //!   3 one sector    [ new log │ old log, map blocks of 1 ]     flush; the log uses the new blocks
-//!   4 transactions  [ new log ]                                the rest is freed
+//!   4 transaction   [ new log ]                                the rest is freed
 //! ```
 //!
 //! The inode has the same blocks in 2 and 3, in another order: map blocks of the one are data of
@@ -23,7 +23,8 @@
 //! | --- | --- |
 //! | `blocks` | which blocks the file has |
 //! | `room` | takes blocks for the new log, and maps them behind the old one |
-//! | `switch` | the exchange of the maps |
+//! | `remap` | gives the file another map, in steps 1 and 4 |
+//! | `switch` | the exchange of the maps, steps 2 and 3 |
 //! | `shorten` | makes the log shorter, and frees what is behind it |
 //! | `tail` | gets blocks behind the log |
 //! | `map` | makes the map of a file from its blocks |
@@ -31,8 +32,8 @@
 //! Odd cases
 //! - There is no room for a log as long as the old one: it becomes shorter, but not shorter than
 //!   Linux accepts, or than what comes next needs for its transactions.
-//! - More extents than the inode holds get one map block, of both maps. More than that has room for
-//!   are not moved: two map blocks would go home one by one.
+//! - More extents than the inode holds get one map block. More than that has room for are not
+//!   moved.
 //! - An inode larger than a sector cannot be switched: refused.
 //! - The copy of the map in the superblock follows in the transactions. After 3 it is that of 1,
 //!   which leads to an empty log as well.
@@ -41,18 +42,20 @@
 //! - JM-1: the log is empty from 2 until 3 is durable (`Journal::move_log`), so either map leads to
 //!   an empty log.
 //! - JM-2: the old log is freed by a transaction in the new one.
-//! - JM-3: while a transaction goes home, e2fsck and Linux find all blocks of the log by the map as
-//!   it is at home by then: map blocks that get longer go there before the inode, and those that
-//!   get shorter behind it (`Journal::set_home_last`).
+//! - JM-3: e2fsck and Linux find all blocks of the log by the map as it is on the device at any
+//!   time, within a recovery too: no map block of the inode changes. Another map is written to
+//!   blocks that are none of the map that is there, and then the inode, in one sector, names it
+//!   (`JournalFile::remap`).
 
 pub(super) mod blocks;
 pub(crate) mod map;
+mod remap;
 mod room;
 mod shorten;
 mod switch;
 mod tail;
 
-use extol_jbd2::{Handle, planted};
+use extol_jbd2::Handle;
 use extol_ondisk::{Compat, InodeNr};
 use extol_vfs::FsError;
 
@@ -106,31 +109,22 @@ pub(super) fn move_log(
     let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
     let (blocks, limit) = (fs.vol.journal.log_blocks(), place.limit);
     if file.is_at(place)? {
-        return settle(fs).map_err(Into::into);
+        return Ok(());
     }
     if usize::from(fs.vol.geo.inode_size) > SECTOR {
         let what = "inodes are too large to move the journal";
         return Err(ResizeError::NoRoom { what, blocks: limit });
     }
     let old = file.runs()?;
-    let (log, nodes) = file.take(blocks, place)?;
-    // The map blocks go home before the inode that has more blocks (JM-3).
-    if !planted::has(planted::Bug::JournalMapLate) {
-        fs.vol.journal.set_home_last(Some(fs.vol.inode_buf(file.node.ino)?.0.nr()));
-    }
-    let appended = file.append(log.iter().chain(&nodes));
-    let home = settle(fs);
-    fs.vol.journal.set_home_last(None);
-    appended?;
-    home?;
+    let new = file.take(blocks, place)?;
+    file.append(&new, limit)?;
     progress(1, 3);
-    file.switch(&log, &nodes, limit)?;
+    file.switch(&new, limit)?;
     progress(2, 3);
     old.iter().for_each(|run| fs.vol.alloc.unprotect(*run));
-    let len = log.iter().map(|run| run.len).sum();
+    let len = new.log.iter().map(|run| run.len).sum();
     file.cut(len)?;
-    log.iter().for_each(|run| fs.vol.alloc.protect(*run));
-    settle(fs)?;
+    new.log.iter().for_each(|run| fs.vol.alloc.protect(*run));
     progress(3, 3);
     Ok(())
 }

@@ -4,22 +4,28 @@ use extol_block::BlockNr;
 use extol_ondisk::extent;
 use extol_vfs::FsError;
 
-use super::super::super::{ResizeError, refuse};
+use super::super::super::ResizeError;
 use super::map as journal_map;
-use super::{JournalFile, Place, Result, not_fast, pieces, shortest};
+use super::remap::{blocks_of, numbers};
+use super::{JournalFile, Place, Result, pieces, shortest};
 use crate::alloc::Run;
-use crate::error;
-use crate::map;
 
-/// Most blocks that one transaction adds to the journal's inode.
-const PIECE: u32 = 2048;
+/// Blocks that were taken.
+pub(super) struct NewLog {
+    /// The log.
+    pub log: Vec<Run>,
+    /// Map blocks behind the switch; data in front of it.
+    pub nodes: Vec<Run>,
+    /// Map blocks in front of the switch; data behind it.
+    between: Vec<Run>,
+}
 
 impl JournalFile<'_> {
-    /// Takes blocks for a log of `want` blocks, or of as many as there are, and for its map.
-    pub(super) fn take(&self, want: u32, place: &Place) -> Result<(Vec<Run>, Vec<Run>)> {
+    /// Takes blocks for a log of `want` blocks, or of as many as there are, and for its maps.
+    pub(super) fn take(&self, want: u32, place: &Place) -> Result<NewLog> {
         let (limit, within) = (place.limit, place.within);
         let vol = &self.fs.vol;
-        let (old_runs, old_nodes) = (self.runs()?.len(), self.nodes()?.len());
+        let old_runs = self.runs()?.len();
         // As many as one map block names, beside the old ones and map blocks that are data.
         let most = match self.has_extents() {
             true => {
@@ -29,50 +35,51 @@ impl JournalFile<'_> {
             }
             false => usize::MAX,
         };
-        if most == 0 || self.has_extents() && old_nodes > 1 {
+        if most == 0 {
             return pieces(limit);
         }
         let mut log = self.gather(want, most, within)?;
         let found: u32 = log.iter().map(|run| run.len).sum();
-        let old = u64::from(self.blocks()) + u64::from(found);
-        let extents = old_runs + log.len() + old as usize / usize::from(extent::MAX_LEN);
-        let per = vol.geo.block_len() as u64 / 4;
-        // `others`: what the map of both logs takes by itself, which stays free for it.
-        let (wanted, others) = match self.has_extents() {
-            true if old_nodes > 0 => (1, 0),
-            true if extents > journal_map::IN_INODE => (2, 1),
-            true => (0, 0),
-            // (Map blocks that are not used are data, and so are those of the old map.)
-            false => {
-                let nodes = journal_map::indirect_nodes(old + old / (per / 8).max(1) + 16, per);
-                let others = nodes.saturating_sub(old_nodes as u64);
-                (nodes + others, others)
-            }
-        };
-        let mut nodes =
-            self.gather(u32::try_from(wanted).unwrap_or(u32::MAX), usize::MAX, within)?;
-        let mut short = wanted - nodes.iter().map(|run| u64::from(run.len)).sum::<u64>();
+        let (nodes, between) = self.map_blocks(old_runs + log.len(), found);
+        let wanted = u32::try_from(nodes + between).unwrap_or(u32::MAX);
+        let mut places = self.gather(wanted, usize::MAX, within)?;
+        let mut short = wanted - places.iter().map(|run| run.len).sum::<u32>();
         // The log is shorter then.
         while short > 0
             && let Some(last) = log.pop()
         {
-            let len = u32::try_from(short).unwrap_or(u32::MAX).min(last.len);
+            let len = short.min(last.len);
             let (rest, node) = last.split(last.len - len);
-            short -= u64::from(len);
+            short -= len;
             if rest.len > 0 {
                 log.push(rest);
             }
-            nodes.extend(if last.len == len { Some(last) } else { node });
+            places.extend(if last.len == len { Some(last) } else { node });
         }
         let found: u32 = log.iter().map(|run| run.len).sum();
         let least = shortest(self.fs, place.transaction)?;
-        let all = || log.iter().chain(&nodes);
+        let all = || log.iter().chain(&places);
         if found < least.min(want) || all().any(|run| run.end().0 > limit) {
             all().for_each(|run| vol.alloc.give_back(*run));
             return Err(ResizeError::NoRoom { what: "the journal finds no room", blocks: limit });
         }
-        self.give_back(&mut nodes, others);
-        Ok((log, nodes))
+        let (nodes, between) = divide(places, nodes);
+        Ok(NewLog { log, nodes, between })
+    }
+
+    /// Most map blocks of the file with `found` more blocks: behind the switch, and in front of it.
+    /// `runs`: how many pieces it is in.
+    fn map_blocks(&self, runs: usize, found: u32) -> (u64, u64) {
+        let all = u64::from(self.blocks()) + u64::from(found);
+        if self.has_extents() {
+            let extents = runs + all as usize / usize::from(extent::MAX_LEN);
+            let needed = u64::from(extents > journal_map::IN_INODE);
+            return (needed, needed);
+        }
+        let per = self.fs.vol.geo.block_len() as u64 / 4;
+        // (Map blocks that are not used are data.)
+        let nodes = journal_map::indirect_nodes(all + all / (per / 8).max(1) + 16, per);
+        (nodes, journal_map::indirect_nodes(all + nodes, per))
     }
 
     /// Gives back so many blocks of runs.
@@ -132,47 +139,34 @@ impl JournalFile<'_> {
         Ok(runs)
     }
 
-    /// Maps these runs, which were taken, behind the end.
-    pub(super) fn append<'r>(&mut self, runs: impl Iterator<Item = &'r Run>) -> Result<()> {
-        let mut left: Vec<Run> = runs.copied().collect();
-        left.reverse();
-        while let Some(run) = left.pop() {
-            let (now, rest) = run.split(run.len.min(PIECE));
-            left.extend(rest);
-            if let Err(e) = self.append_one(now) {
-                left.iter().for_each(|run| self.fs.vol.alloc.give_back(*run));
-                return Err(e);
-            }
-        }
-        Ok(())
-    }
-
-    fn append_one(&mut self, run: Run) -> Result<()> {
-        let (fs, vol) = (self.fs, &self.fs.vol);
-        let end = self.blocks();
-        let credits = map::credits_for_insert(&self.node, run.len, vol.geo.block_size.bytes()) + 6;
-        if credits > vol.journal.max_credits() {
-            vol.alloc.give_back(run);
-            return refuse("the journal is too small to be moved");
-        }
-        let mut h = match fs.start(credits) {
-            Ok(h) => h,
-            Err(e) => {
-                vol.alloc.give_back(run);
-                return Err(e.into());
-            }
+    /// The file gets a new log, which was taken, behind the old one.
+    pub(super) fn append(&mut self, new: &NewLog, limit: u64) -> Result<()> {
+        let alloc = &self.fs.vol.alloc;
+        let mut data = blocks_of(&self.runs()?);
+        data.extend(blocks_of(&new.log).into_iter().chain(blocks_of(&new.nodes)));
+        let places = numbers(&new.between);
+        let found = self.map_of(&places, |_| data.clone());
+        let unused = places.len() - found.as_ref().map_or(0, |(map, _)| map.nodes.len());
+        let mut taken = new.between.clone();
+        self.give_back(&mut taken, unused as u64);
+        taken.extend(new.log.iter().chain(&new.nodes));
+        let Some((map, data)) = found else {
+            taken.iter().for_each(|run| alloc.give_back(*run));
+            return pieces(limit);
         };
-        not_fast(&mut h);
-        let done = vol
-            .alloc
-            .commit_take(&mut h, run)
-            .and_then(|()| map::insert(vol, &mut h, &mut self.node, end, run, false))
-            .and_then(|()| self.store(&mut h, end + run.len));
-        if let Err(e) = done {
-            // The new blocks are in use for nothing.
-            let _ = vol.journal.abort("the journal's inode could not get more blocks");
-            return Err(e.into());
-        }
-        Ok(h.stop().map_err(error::journal)?)
+        self.remap(&data, &map, &taken)
     }
+}
+
+/// The first `len` blocks, and those behind them.
+fn divide(runs: Vec<Run>, len: u64) -> (Vec<Run>, Vec<Run>) {
+    let mut left = u32::try_from(len).unwrap_or(u32::MAX);
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for run in runs {
+        let (here, rest) = run.split(left);
+        left -= here.len;
+        first.extend((here.len > 0).then_some(here));
+        others.extend(rest);
+    }
+    (first, others)
 }

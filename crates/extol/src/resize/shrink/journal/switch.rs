@@ -3,24 +3,25 @@
 use extol_block::BlockNr;
 use extol_jbd2::{JournalError, LogMap, planted};
 
-use super::map::{self as journal_map, Blocks, Map};
+use super::map::{Blocks, Map};
+use super::remap::{blocks_of, numbers, split};
+use super::room::NewLog;
 use super::{JournalFile, Result, SECTOR, pieces};
-use crate::alloc::Run;
 use crate::error;
 
 impl JournalFile<'_> {
     /// Steps 2 and 3.
-    pub(super) fn switch(&mut self, log: &[Run], nodes: &[Run], limit: u64) -> Result<()> {
+    pub(super) fn switch(&mut self, new: &NewLog, limit: u64) -> Result<()> {
         let (fs, vol) = (self.fs, &self.fs.vol);
         let size = vol.geo.block_size;
         let old_nodes = self.nodes()?;
-        let other = self.other_map(log, nodes, &old_nodes);
-        let (map, blocks) = other?.map_or_else(|| pieces(limit), Ok)?;
+        let (map, data) = self.other_map(new, &old_nodes)?.map_or_else(|| pieces(limit), Ok)?;
+        let blocks: u64 = data.iter().map(|(_, len)| u64::from(*len)).sum();
         let mut raw = self.node.raw.clone();
         raw.i_block = map.i_block;
         raw.size = blocks << size.bits();
         let mut at = 0;
-        let extents = log.iter().map(|run| {
+        let extents = new.log.iter().map(|run| {
             let first = at;
             at += run.len;
             (first, run.start.0, run.len)
@@ -62,54 +63,16 @@ impl JournalFile<'_> {
         Ok(())
     }
 
-    /// The map with the new log in front: all blocks that the inode has, in another order. Gives
-    /// how many of them are data, too; `None` if the inode cannot hold it.
-    fn other_map(
-        &self,
-        log: &[Run],
-        nodes: &[Run],
-        old_nodes: &[u64],
-    ) -> Result<Option<(Map, u64)>> {
-        let geo = &self.fs.vol.geo;
-        let places: Vec<u64> = nodes.iter().flat_map(|run| run.start.0..run.end().0).collect();
-        let appended: u32 = log.iter().chain(nodes).map(|run| run.len).sum();
-        let mut old = Vec::new();
-        let mut left = self.blocks().saturating_sub(appended);
-        for run in self.runs()? {
-            let len = run.len.min(left);
-            left -= len;
-            old.push((run.start.0, len));
-        }
-        for used in 0..=places.len() {
-            let (used, unused) = places.split_at(used);
-            let mut data: Vec<Blocks> = log.iter().map(|run| (run.start.0, run.len)).collect();
-            data.extend(old.iter().filter(|(_, len)| *len > 0));
-            data.extend(old_nodes.iter().chain(unused).map(|nr| (*nr, 1)));
-            let data = joined(data);
-            let map = match self.has_extents() {
-                true => {
-                    let seed = self.node.raw.seed(self.node.ino, geo);
-                    journal_map::by_extents(&data, used, geo, seed)
-                }
-                false => journal_map::by_blocks(&data, used, geo.block_len()),
-            };
-            if let Some(map) = map {
-                let blocks = data.iter().map(|(_, len)| u64::from(*len)).sum();
-                return Ok(Some((map, blocks)));
-            }
-        }
-        Ok(None)
+    /// The map with the new log in front: all blocks that the inode has, in another order.
+    fn other_map(&self, new: &NewLog, old_nodes: &[u64]) -> Result<Option<(Map, Vec<Blocks>)>> {
+        let places = numbers(&new.nodes);
+        let appended: u32 = new.log.iter().chain(&new.nodes).map(|run| run.len).sum();
+        let (old, _) = split(&blocks_of(&self.runs()?), self.blocks().saturating_sub(appended));
+        let mut data = blocks_of(&new.log);
+        data.extend(old.iter().copied().chain(old_nodes.iter().map(|nr| (*nr, 1))));
+        Ok(self.map_of(&places, |used| {
+            let unused = places.iter().skip(used).map(|nr| (*nr, 1));
+            data.iter().copied().chain(unused).collect()
+        }))
     }
-}
-
-/// Neighbours become one run.
-pub(super) fn joined(blocks: Vec<Blocks>) -> Vec<Blocks> {
-    let mut all: Vec<Blocks> = Vec::new();
-    for (start, len) in blocks {
-        match all.last_mut() {
-            Some((first, n)) if *first + u64::from(*n) == start => *n += len,
-            _ => all.push((start, len)),
-        }
-    }
-    all
 }
