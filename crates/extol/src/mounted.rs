@@ -38,6 +38,7 @@ use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
 use crate::volume::Volume;
+use crate::xattr::Values;
 
 /// Mount options that a remount cannot change, and values that follow from them.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub(crate) struct MountedFs {
     pub sb: SuperCell,
     pub table: InodeTable,
     pub orphans: Orphans,
+    /// Attribute values on the orphan list that this mount is to delete.
+    pub values_left: parking_lot::Mutex<Vec<u32>>,
     pub dirty: DirtyIndex,
     /// `None`: clean file data is not cached.
     pub data_cache: Option<Arc<DataCache>>,
@@ -243,7 +246,8 @@ impl MountedFs {
         st.is_regular()
             && self.vol.journal.has_log()
             && (self.fixed.data == DataMode::Journal
-                || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
+                || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
+                || st.is_value())
     }
 
     /// True if new files begin inside their inode.
@@ -309,6 +313,11 @@ impl MountedFs {
         let done = work(&mut h)?;
         h.stop().map_err(error::journal)?;
         Ok(done)
+    }
+
+    /// What a change of attributes needs for values in inodes of their own, in one handle.
+    pub fn values(&self) -> Values<'_> {
+        Values::new(&self.orphans, self.now())
     }
 
     /// Attributes of an inode.

@@ -37,6 +37,7 @@ use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
 use crate::node::Node;
 use crate::volume::Volume;
+use crate::xattr::OrphanCheck;
 
 /// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -305,6 +306,12 @@ impl Orphans {
             self.listed.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(())
+    }
+}
+
+impl OrphanCheck for Orphans {
+    fn is_orphan(&self, ino: InodeNr) -> bool {
+        self.contains(ino.0)
     }
 }
 

@@ -45,6 +45,8 @@ ranks! {
     File,
     /// An open journal handle: not a lock, but a commit waits for it.
     Handle,
+    /// How many attributes use a value.
+    Values,
     /// The list of orphans.
     Orphans,
     /// A shard of the inodes in memory.

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 
 mod entry;
+mod inode;
 mod value;
 
-use extol_ondisk::{BlockNr, Compat, InodeFlags, xattr};
+use extol_ondisk::{BlockNr, Compat, Incompat, InodeFlags, xattr};
 
 use crate::bytes::{le32, part};
 use crate::claims::Claims;
@@ -20,6 +21,7 @@ use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
 use entry::{Area, ENTRY_LEN, Entry, pad4};
+pub(crate) use inode::value_inode;
 
 /// Attribute blocks and attribute inodes that were met.
 #[derive(Debug, Default)]
@@ -136,6 +138,17 @@ impl Attributes<'_> {
     /// Checks an entry whose value is in an inode of its own.
     fn value_inode(&self, e: &Entry<'_>, charged: &mut u64, out: &mut Findings) -> Result<bool> {
         let (ino, geo) = (e.inode(), &self.vol.geo);
+        // Linux reads no attribute of such an inode; e2fsck passes over it.
+        let mut beyond = |what: &str| {
+            let what = format!("an attribute's value is in inode {ino}, but {what}");
+            out.push(Finding::error(Kind::XattrInode, what).inode(self.raw.ino).beyond());
+        };
+        if !self.vol.incompat(Incompat::EA_INODE) {
+            beyond("the feature ea_inode is not set");
+        }
+        if e.size() == 0 {
+            beyond("the value is empty");
+        }
         let bytes = if ino < geo.first_ino.0 { None } else { self.vol.inode(ino)? };
         let Some(bytes) = bytes else {
             let what = format!("an attribute's value is in impossible inode {ino}");

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
+use extol_ondisk::xattr;
 use extol_ondisk::{FileType, Geometry, GroupFlags, Inode, InodeFlags, InodeNr};
 
 use super::delta::{Delta, note};
@@ -196,6 +197,10 @@ fn assess_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option
     }
     let end = OLD + usize::from(inode.extra_isize);
     let (was, is) = (before.get(end..).unwrap_or_default(), after.get(end..).unwrap_or_default());
+    if xattr::ibody_names_inodes(is) {
+        // As with a block of attributes: these values count as well.
+        return Some(Reason::Xattr);
+    }
     if !born {
         return (!same_acl(before, after) || was != is).then_some(Reason::Xattr);
     }

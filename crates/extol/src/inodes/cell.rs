@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_jbd2::{DeferredWrite, Tid};
-use extol_ondisk::{FileType, Time};
+use extol_ondisk::{FileType, InodeFlags, Time};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 use parking_lot::{
@@ -82,6 +82,11 @@ impl InodeState {
     /// True for regular files.
     pub fn is_regular(&self) -> bool {
         self.kind() == Some(FileType::Regular)
+    }
+
+    /// True if it holds the value of an attribute, and so has no name and no cell.
+    pub fn is_value(&self) -> bool {
+        self.node.raw.flags.contains(InodeFlags::EA_INODE)
     }
 
     /// The contents change: both times become `now`.

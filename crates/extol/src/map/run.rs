@@ -81,8 +81,8 @@ pub(crate) enum Progress {
 pub(crate) enum Discard {
     /// They stay taken. Not bounded by credits: this undoes what the same transaction did.
     Keep,
-    /// Freed. Blocks of anything but ordinary files, and of files with the journal-data flag, are
-    /// revoked too.
+    /// Freed. Blocks of anything but ordinary files, of files with the journal-data flag and of
+    /// attribute values are revoked too.
     Free,
     /// Freed and revoked: the log may hold copies of them (data=journal).
     FreeJournalled,
@@ -108,7 +108,8 @@ impl Discard {
 
     /// The choice for this inode.
     pub(super) fn of(self, raw: &Inode) -> Self {
-        let journalled = raw.flags.contains(InodeFlags::JOURNAL_DATA) || !raw.is_regular();
+        let through_log = InodeFlags::JOURNAL_DATA.union(InodeFlags::EA_INODE);
+        let journalled = raw.flags.intersects(through_log) || !raw.is_regular();
         if self == Self::Free && journalled { Self::FreeJournalled } else { self }
     }
 

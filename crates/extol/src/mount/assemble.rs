@@ -154,6 +154,7 @@ impl Parts {
             vol: self.vol,
             table: InodeTable::new(options.cache.inodes),
             orphans: Orphans::default(),
+            values_left: parking_lot::Mutex::default(),
             dirty: DirtyIndex::default(),
             data_cache: self.data_cache,
             readahead: ReadaheadThreads::new(options.background.threads),

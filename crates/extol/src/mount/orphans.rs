@@ -12,7 +12,7 @@ use crate::data::truncate;
 use crate::error::{self, OpenResult, refuse};
 use crate::fast_commit::eligibility;
 use crate::mounted::MountedFs;
-use crate::ops::delete;
+use crate::ops::{delete, values};
 use crate::orphan;
 use crate::superblock::has_orphan_file;
 
@@ -60,6 +60,10 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
 }
 
 fn finish_one(fs: &Arc<MountedFs>, ino: u32) -> Result<()> {
+    let value = values::state_of_value(fs, InodeNr(ino))?;
+    if let Some(mut value) = value.filter(|value| value.node.raw.links == 0) {
+        return delete::delete(fs, &mut value);
+    }
     let cell = fs.cell(ino)?;
     let mut st = cell.write()?;
     if st.node.raw.links == 0 {

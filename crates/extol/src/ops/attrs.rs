@@ -8,7 +8,7 @@ use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
 use super::reserve::Reservation;
-use super::with_space;
+use super::{values, with_space};
 use crate::data::{flush, truncate};
 use crate::error;
 use crate::fast_commit::eligibility;
@@ -175,8 +175,11 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
         return Ok(());
     }
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
-    let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
-    let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
+    let list = if lists { acl::len(&fs.vol, &st.node, acl::Which::Access) } else { 0 };
+    let blocks = 1 + xattr::blocks(&fs.vol, list);
+    let _reserved = lists.then(|| Reservation::make(fs, blocks)).transpose()?;
+    let credits = if lists { xattr::credits(&fs.vol, &st.node, list) } else { 0 };
+    let mut h = fs.start(1 + credits)?;
     if st.is_dir() {
         // (Times that are set look like those that a new name leaves, which no record has to tell.)
         eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
@@ -199,7 +202,9 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     }
     set_times(fs, st, set, now);
     st.store(fs, &mut h, !only_times)?;
-    h.stop().map_err(error::journal)
+    h.stop().map_err(error::journal)?;
+    values::delete_left(fs);
+    Ok(())
 }
 
 /// Sets the permission bits, and what the access list says of them.
@@ -213,7 +218,9 @@ fn chmod(
     let old = st.node.raw.mode;
     st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
     if lists {
-        acl::chmod(&fs.vol, h, &mut st.node).inspect_err(|_| st.node.raw.mode = old)?;
+        let mut large = fs.values();
+        acl::chmod(&fs.vol, h, &mut st.node, &mut large).inspect_err(|_| st.node.raw.mode = old)?;
+        values::list(fs, h, large)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 use rand::Rng;
 
 use super::reserve::Reservation;
-use super::{check_name, with_inode};
+use super::{check_name, values, with_inode};
 use crate::alloc::{Allocator, Run};
 use crate::dir;
 use crate::error;
@@ -126,10 +126,10 @@ fn create_in(
     if needs_block(fs, new) {
         fs.check_room_for(owner)?;
     }
-    let reserved = Reservation::make(fs, INODE_BLOCKS + ENTRY_BLOCKS)?;
+    let reserved = Reservation::make(fs, inode_blocks(fs, parent) + ENTRY_BLOCKS)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
-        + acl::INHERIT_CREDITS
+        + acl::credits_to_inherit(vol, &parent.node)
         + 12;
     let mut h = fs.start(credits)?;
     let mut made = make(fs, &mut h, parent, new, perm, umask, owner)?;
@@ -157,6 +157,12 @@ fn create_in(
     stopped?;
     vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
     Ok(attr)
+}
+
+/// Blocks that a new inode in `parent` may need beside those of its directory.
+pub(super) fn inode_blocks(fs: &MountedFs, parent: &InodeState) -> u64 {
+    let list = acl::len(&fs.vol, &parent.node, acl::Which::Default);
+    INODE_BLOCKS + if list > 0 { 2 * xattr::blocks(&fs.vol, list) } else { 0 }
 }
 
 /// True if the new inode needs a block of its own.
@@ -201,7 +207,11 @@ pub(crate) fn make(
     st.is_new = true;
     let filled = fill(fs, h, &mut st, parent.node.ino, new);
     let filled = filled.and_then(|()| match &inherited {
-        Some(lists) if !lists.is_plain() => lists.store(vol, h, &mut st.node),
+        Some(lists) if !lists.is_plain() => {
+            let mut large = fs.values();
+            let stored = lists.store(vol, h, &mut st.node, &mut large);
+            values::list(fs, h, large).and(stored)
+        }
         _ => Ok(()),
     });
     if let Err(e) = filled {
@@ -299,7 +309,9 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     if raw.maps_blocks() && raw.blocks > 0 {
         let _ = map::remove(vol, h, &mut st.node, 0, u32::MAX, map::Discard::Free);
     }
-    let _ = xattr::drop_all(vol, h, &mut st.node);
+    let mut large = fs.values();
+    let _ = xattr::drop_all(vol, h, &mut st.node, &mut large);
+    let _ = values::list(fs, h, large);
     let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
     st.node.raw.links = 0;
     // A small number would be read as a link of the orphan list.
@@ -324,8 +336,11 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
-        let reserved = Reservation::make(fs, INODE_BLOCKS)?;
-        let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;
+        let reserved = Reservation::make(fs, inode_blocks(fs, &parent))?;
+        let credits = Allocator::ALLOC_INODE_CREDITS
+            + acl::credits_to_inherit(&fs.vol, &parent.node)
+            + orphan::CREDITS
+            + 3;
         let mut h = fs.start(credits)?;
         let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, owner)?;
         made.node.raw.links = 0;

@@ -8,7 +8,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
 use super::reserve::Reservation;
-use super::with_space;
+use super::{values, with_space};
 use crate::data;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
@@ -169,15 +169,19 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
         return Err(FsError::NotPermitted);
     }
     let _reserved = Reservation::make(fs, 1)?;
-    let mut h = fs.start(xattr::CREDITS + 1)?;
-    match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
+    let mut h = fs.start(xattr::credits(&fs.vol, &st.node, 0) + 1)?;
+    let (node, mut large, any) = (&mut st.node, fs.values(), extol_vfs::XattrSet::Any);
+    match xattr::set(&fs.vol, &mut h, node, &mut large, CAPABILITY, None, any) {
         Ok(()) | Err(FsError::NoAttribute) => {}
         Err(e) => return Err(e),
     }
+    values::list(fs, &mut h, large)?;
     st.node.raw.mode &= !drop_bits(&st);
     st.node.raw.ctime = fs.now();
     st.store(fs, &mut h, true)?;
-    h.stop().map_err(error::journal)
+    h.stop().map_err(error::journal)?;
+    values::delete_left(fs);
+    Ok(())
 }
 
 /// fallocate(2).

@@ -7,8 +7,8 @@
 //!   block is revoked
 //! ```
 //!
-//! Metadata are the blocks of directories and long symbolic links, and file data that goes through
-//! the log. Their bytes do not depend on where they lie.
+//! Metadata are the blocks of directories and long symbolic links, attribute values in inodes of
+//! their own, and file data that goes through the log. Their bytes do not depend on where they lie.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ pub(super) fn step(fs: &MountedFs, st: &InodeState) -> u32 {
 }
 
 fn is_metadata(fs: &MountedFs, st: &InodeState) -> bool {
-    !st.is_regular() || fs.journals_data(st)
+    !st.is_regular() || st.is_value() || fs.journals_data(st)
 }
 
 /// Moves the blocks of `from`, a run that the file maps of at most [`step`] blocks, to `to`, which

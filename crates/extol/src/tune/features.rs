@@ -37,7 +37,7 @@ fn compat(bit: Compat, on: bool) -> Option<&'static str> {
 fn incompat(bit: Incompat, on: bool) -> Option<&'static str> {
     match bit {
         Incompat::CSUM_SEED | Incompat::MMP => None,
-        Incompat::EXTENTS | Incompat::LARGE_DIR => (!on).then_some(FILES),
+        Incompat::EXTENTS | Incompat::LARGE_DIR | Incompat::EA_INODE => (!on).then_some(FILES),
         Incompat::FLEX_BG => {
             (!on).then_some("metadata of groups lies in other groups: make a new volume")
         }
@@ -46,7 +46,7 @@ fn incompat(bit: Incompat, on: bool) -> Option<&'static str> {
         Incompat::BIT64 => Some("all descriptors would change: use resize2fs -s"),
         Incompat::META_BG | Incompat::INLINE_DATA => Some(NEW),
         Incompat::CASEFOLD => Some(NOT_WRITTEN),
-        Incompat::EA_INODE | Incompat::ENCRYPT => Some(if on { NOT_WRITTEN } else { FILES }),
+        Incompat::ENCRYPT => Some(if on { NOT_WRITTEN } else { FILES }),
         Incompat::NEEDS_RECOVERY => Some(STATE),
         Incompat::JOURNAL_DEV => Some("a device for a journal is made so: mke2fs -O journal_dev"),
         _ => Some(NO_TOOL),

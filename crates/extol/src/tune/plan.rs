@@ -104,6 +104,12 @@ impl Plan {
             );
         }
         let csum = sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM);
+        if !csum && sb.feature_incompat.contains(Incompat::EA_INODE) {
+            return refuse(
+                "the UUID cannot change: the volume has ea_inode, and the checksums of attribute \
+                 values come from it: use tune2fs -U",
+            );
+        }
         if csum && !sb.feature_incompat.contains(Incompat::CSUM_SEED) {
             sb.checksum_seed = sb.fs_seed().0;
             sb.feature_incompat |= Incompat::CSUM_SEED;

@@ -41,6 +41,7 @@ pub const FEATURES: &[&str] = &[
     "^dir_index",
     "dir_nlink",
     "^dir_nlink",
+    "ea_inode",
     "extent",
     "extra_isize",
     "^extra_isize",

@@ -54,7 +54,7 @@ use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::recovery::FastLog;
 use extol_jbd2::{Handle, LogMap};
 use extol_ondisk::fast_commit::FcRecord;
-use extol_ondisk::{Geometry, Inode, InodeNr, RoCompat};
+use extol_ondisk::{Geometry, Inode, InodeNr, RoCompat, Time};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::{Run, SuperCell};
@@ -62,6 +62,7 @@ use crate::error;
 use crate::map;
 use crate::node::Node;
 use crate::volume::Volume;
+use crate::xattr::{self, OrphanCheck, Values};
 
 /// More inodes in one transaction are no fast commit.
 const MAX_INODES: usize = 1 << 20;
@@ -219,7 +220,7 @@ impl Replay<'_> {
     /// An error unless the log can hold what one more record may change.
     fn check_room(&self) -> Result<()> {
         if self.h.credits() < SPARE {
-            return Err(FsError::corrupt("they change more blocks than the journal can hold"));
+            return Err(too_much());
         }
         Ok(())
     }
@@ -276,7 +277,12 @@ impl Replay<'_> {
             let data = if node.raw.is_regular() { map::Discard::Keep } else { map::Discard::Free };
             finished(map::remove(vol, h, node, 0, u32::MAX, data)?)?;
         }
-        crate::xattr::drop_all(vol, h, node)
+        let mut values = Values::new(&NothingNew, Time::default());
+        xattr::drop_all(vol, h, node, &mut values)?;
+        match values.into_left().is_empty() {
+            true => Ok(()),
+            false => Err(too_much()),
+        }
     }
 }
 
@@ -284,9 +290,20 @@ impl Replay<'_> {
 fn finished(progress: map::Progress) -> Result<()> {
     match progress {
         map::Progress::Done => Ok(()),
-        map::Progress::Restart { .. } => {
-            Err(FsError::corrupt("they change more blocks than the journal can hold"))
-        }
+        map::Progress::Restart { .. } => Err(too_much()),
+    }
+}
+
+fn too_much() -> FsError {
+    FsError::corrupt("they change more blocks than the journal can hold")
+}
+
+/// Attributes are only taken away: no inode is made for a value.
+struct NothingNew;
+
+impl OrphanCheck for NothingNew {
+    fn is_orphan(&self, _: InodeNr) -> bool {
+        false
     }
 }
 
