@@ -120,10 +120,11 @@ impl DirtyPages {
         if from >= to {
             return 0;
         }
-        let held = self.pages.range_mut(from..to).filter(|(_, page)| page.reserved);
-        let count = held.map(|(_, page)| page.reserved = false).count() as u64;
-        self.reserved -= count;
-        count
+        let before = self.reserved;
+        for (_, page) in self.pages.range_mut(from..to) {
+            self.reserved -= u64::from(std::mem::take(&mut page.reserved));
+        }
+        before - self.reserved
     }
 
     /// Gives a reserved cluster to a page of `from..to` in a hole; false if there is none.
@@ -132,7 +133,10 @@ impl DirtyPages {
             return false;
         }
         let heir = self.pages.range_mut(from..to).find(|(_, page)| page.hole && !page.reserved);
-        heir.map(|(_, page)| page.reserved = true).inspect(|()| self.reserved += 1).is_some()
+        let Some((_, page)) = heir else { return false };
+        page.reserved = true;
+        self.reserved += 1;
+        true
     }
 
     /// Drops the pages of `from..to`. Returns how many there were, and how many held a reserved
