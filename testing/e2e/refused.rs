@@ -155,13 +155,6 @@ const CASES: &[Case] = &[
         debugfs: &["feature quota"],
         harm: nothing,
     },
-    Case {
-        name: "bigalloc",
-        mke2fs: &["-O", "bigalloc"],
-        dirty: false,
-        debugfs: &[],
-        harm: nothing,
-    },
     Case { name: "encrypt", mke2fs: &["-O", "encrypt"], dirty: false, debugfs: &[], harm: nothing },
     Case {
         name: "unknown feature",

@@ -296,9 +296,14 @@ impl FileSystem for Ext4 {
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs();
         fs.sb.refresh();
-        let blocks = fs.sb.read(|sb| sb.blocks_count);
-        let overhead = if fs.runtime.minixdf.load() { 0 } else { fs.vol.alloc.overhead_blocks() };
-        let c = fs.vol.alloc.counters();
+        let (blocks, stated) = fs.sb.read(|sb| (sb.blocks_count, sb.overhead_clusters));
+        let overhead = match stated {
+            _ if fs.runtime.minixdf.load() => 0,
+            // As Linux: clusters that some metadata shares are not counted again.
+            1.. if fs.vol.geo.has_clusters() => fs.vol.geo.cluster_blocks(stated.into()),
+            _ => fs.vol.alloc.overhead_blocks(),
+        };
+        let c = fs.vol.alloc.block_counters();
         Ok(StatFs {
             block_size: fs.vol.geo.block_size.bytes(),
             blocks: blocks.saturating_sub(overhead),

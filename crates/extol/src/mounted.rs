@@ -329,7 +329,8 @@ impl MountedFs {
             }
             _ => (0, 0),
         };
-        let per_block = u64::from(self.vol.geo.block_size.bytes()) / 512;
+        let geo = &self.vol.geo;
+        let per_cluster = geo.cluster_blocks(u64::from(geo.block_size.bytes()) / 512);
         let inline = if raw.flags.contains(InodeFlags::INLINE_DATA) && st.is_regular() {
             raw.size
         } else {
@@ -342,7 +343,7 @@ impl MountedFs {
             size: raw.size,
             // Contents inside the inode take no block, but a file that is not empty must not look
             // like a hole.
-            blocks: raw.blocks + st.pages.reserved() * per_block + inline.div_ceil(512),
+            blocks: raw.blocks + st.pages.reserved() * per_cluster + inline.div_ceil(512),
             nlink: u32::from(raw.links),
             uid: raw.uid,
             gid: raw.gid,

@@ -4,6 +4,7 @@ use extol_block::BlockNr;
 use extol_ondisk::{Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
 
+use super::clusters::Left;
 use super::store::{Shape, StoreMut};
 use crate::node::Node;
 
@@ -143,12 +144,19 @@ impl Discard {
         if self == Self::Keep { Ok(true) } else { io.reserve(credits) }
     }
 
-    /// Frees or keeps the blocks.
-    pub(super) fn discard<S: StoreMut>(self, io: &mut S, piece: MappedRun) -> Result<()> {
+    /// Frees or keeps the clusters that the file leaves with `piece`.
+    pub(super) fn discard<S: StoreMut>(
+        self,
+        io: &mut S,
+        piece: MappedRun,
+        left: &Left,
+    ) -> Result<()> {
         if self == Self::Keep {
             return Ok(());
         }
-        io.free(piece.pblk.0, piece.len)?;
+        if left.clusters > 0 {
+            io.free(left.start.0, left.clusters.saturating_mul(io.shape().ratio))?;
+        }
         if self == Self::FreeJournalled {
             for nr in piece.pblk.0..piece.pblk.0 + u64::from(piece.len) {
                 io.forget(BlockNr(nr), true)?;
@@ -175,14 +183,16 @@ impl Root {
         Self { ino: u64::from(node.ino.0), bytes: node.raw.i_block, blocks: node.raw.blocks }
     }
 
-    /// Counts new blocks of the file.
-    pub fn count(&mut self, shape: &Shape, len: u32) {
-        self.blocks = self.blocks.saturating_add(u64::from(len).saturating_mul(shape.sectors()));
+    /// Counts new clusters of the file. (A tree block has one of its own.)
+    pub fn count(&mut self, shape: &Shape, clusters: u32) {
+        let sectors = u64::from(clusters).saturating_mul(shape.sectors());
+        self.blocks = self.blocks.saturating_add(sectors);
     }
 
-    /// Counts freed blocks. (A count that was too low ends at zero.)
-    pub fn uncount(&mut self, shape: &Shape, len: u32) {
-        self.blocks = self.blocks.saturating_sub(u64::from(len).saturating_mul(shape.sectors()));
+    /// Counts freed clusters. (A count that was too low ends at zero.)
+    pub fn uncount(&mut self, shape: &Shape, clusters: u32) {
+        let sectors = u64::from(clusters).saturating_mul(shape.sectors());
+        self.blocks = self.blocks.saturating_sub(sectors);
     }
 
     /// A corruption in this inode.

@@ -31,6 +31,7 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Revisions of the superblock that exist.
@@ -72,6 +73,14 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
             "cannot mount read-write: the volume has the unknown revision {}; mount with -o ro",
             sb.rev_level
         ));
+    }
+    if let Some(odd) = geo.odd_clusters() {
+        return refuse(format!("cannot mount read-write: the volume has {odd}; mount with -o ro"));
+    }
+    if geo.has_clusters() && !sb.feature_incompat.contains(Incompat::EXTENTS) {
+        return refuse(
+            "cannot mount read-write: the volume has bigalloc without extents; mount with -o ro",
+        );
     }
     let incompat = sb.feature_incompat & READABLE;
     let ro = sb.feature_ro_compat.bits() & !RO_WRITABLE.bits();

@@ -91,8 +91,8 @@ fn replay(
 ) -> OpenResult<Arc<Journal>> {
     let sb = read_superblock(&**dev, None)?;
     let geo = geometry(&**dev, &sb)?;
-    if geo.cluster_ratio != 1 {
-        return Err(refused("clusters (bigalloc) are not supported"));
+    if let Some(odd) = geo.odd_clusters() {
+        return Err(refused(format!("the volume has {odd}")));
     }
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),

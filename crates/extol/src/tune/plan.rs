@@ -7,6 +7,7 @@ use extol_ondisk::{Compat, Incompat, InodeNr, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 
 use super::{Change, NewJournal, Request, ReservedBlocks, Result, features, refuse};
+use crate::fast_commit_support::has_clusters;
 use crate::options::ErrorPolicy;
 
 /// Seconds between two updates of multi-mount protection, if none are given.
@@ -86,6 +87,7 @@ impl Plan {
                  e2fsck first, and leave out -E force_fsck",
             );
         }
+        check_clusters(&plan, before)?;
         Ok(plan)
     }
 
@@ -306,6 +308,23 @@ impl Plan {
 }
 
 /// True if the superblock has the feature.
+/// Refuses what moves, makes or frees blocks of the volume's own where they come in clusters.
+fn check_clusters(plan: &Plan, before: &Superblock) -> Result<()> {
+    let changes_blocks = plan.makes_orphan_file.is_some()
+        || plan.makes_journal.is_some()
+        || plan.drops_journal
+        || plan.makes_mmp
+        || plan.drops_mmp.is_some()
+        || plan.drops_resize_inode;
+    if has_clusters(before) && changes_blocks {
+        return refuse(
+            "the volume has clusters of several blocks (bigalloc): for its journal, orphan file, \
+             reserved descriptors and multi-mount protection use tune2fs",
+        );
+    }
+    Ok(())
+}
+
 fn has(sb: &Superblock, feature: Feature) -> bool {
     match feature {
         Feature::Compat(bit) => sb.feature_compat.contains(bit),

@@ -128,7 +128,7 @@ pub(super) fn store(
     mut entries: Vec<XattrEntry>,
     fresh: Option<&XattrEntry>,
 ) -> Result<()> {
-    let unit = u64::from(vol.geo.block_size.bytes() / 512);
+    let unit = vol.geo.cluster_blocks(u64::from(vol.geo.block_size.bytes() / 512));
     if entries.is_empty() {
         if let Some(old) = old {
             leave(vol, h, node, values, old)?;

@@ -195,7 +195,9 @@ fn refused_requests_change_nothing() {
         ),
         ("-t ext4 -O uninit_bg,^metadata_csum,^has_journal,^orphan_file", "-U u", "tune2fs -U"),
         ("-t ext4 -O orphan_file", "-O ^orphan_file -E force_fsck", "to be checked"),
-        ("-t ext4 -O bigalloc", "-L x", "bigalloc; use tune2fs"),
+        ("-t ext4 -O bigalloc", "-O ^has_journal", "bigalloc"),
+        ("-t ext4 -O bigalloc,^orphan_file", "-O orphan_file", "bigalloc"),
+        ("-t ext4 -O quota", "-L x", "quota; use tune2fs"),
         ("-t ext4 -O journal_dev", "-L x", "external journal"),
     ] {
         let what = format!("{layout}: {options}");

@@ -15,6 +15,7 @@
 //! odd, groups and inodes multiply without overflow and lie inside the device. All arithmetic here
 //! relies on that.
 
+mod clusters;
 mod layout;
 mod size;
 mod validate;

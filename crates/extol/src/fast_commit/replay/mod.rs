@@ -95,7 +95,7 @@ struct Touched {
     life: Life,
     /// Marked as used in the base; and if so, a directory there.
     base: Option<bool>,
-    /// Data blocks that it had there, if it was a regular file.
+    /// Clusters of data that it had there, if it was a regular file.
     before: Vec<Run>,
     /// Names that records gave it, less those they took.
     names: i64,
@@ -307,11 +307,19 @@ impl OrphanCheck for NothingNew {
     }
 }
 
-/// Where the data of a file is.
+/// The clusters in which the data of a file is.
 fn data_runs(vol: &Volume, node: &Node) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
     map::iterate(vol, node, 0, u32::MAX, &mut |run| {
-        runs.push(Run { start: run.pblk, len: run.len });
+        let start = vol.geo.cluster_start(run.pblk);
+        let end = vol.geo.cluster_end(run.pblk.plus(u64::from(run.len)));
+        match runs.last_mut() {
+            // Two extents in one cluster.
+            Some(last) if last.start <= start && start < last.end() => {
+                last.len = last.len.max((end.0 - last.start.0) as u32);
+            }
+            _ => runs.push(Run { start, len: (end.0 - start.0) as u32 }),
+        }
         true
     })?;
     Ok(runs)

@@ -18,7 +18,7 @@ impl Replay<'_> {
         self.bitmap_of_inodes(&inos)?;
         let head = self.slots(&inos, sb.read(|sb| sb.last_orphan))?;
         // Also if nothing at all has changed: an empty transaction would not be committed.
-        let now = self.vol.alloc.counters();
+        let now = self.vol.alloc.block_counters();
         sb.update(&mut self.h, |sb| {
             sb.last_orphan = head;
             sb.free_blocks_count = now.free_on_disk;
@@ -48,7 +48,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Data blocks: those that files have now, against those that they had.
+    /// Data blocks, and the others of their clusters: those that files have now, against those that
+    /// they had.
     fn blocks(&mut self, inos: &[u32]) -> Result<()> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for t in inos.iter().filter_map(|ino| self.inodes.get(ino)) {
