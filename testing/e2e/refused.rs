@@ -147,12 +147,18 @@ const CASES: &[Case] = &[
         debugfs: &["feature needs_recovery"],
         harm: nothing,
     },
-    Case { name: "quota", mke2fs: &["-O", "quota"], dirty: false, debugfs: &[], harm: nothing },
     Case {
-        name: "quota, dirty",
-        mke2fs: &[],
+        name: "quota file with a wrong magic number",
+        mke2fs: &["-O", "quota"],
+        dirty: false,
+        debugfs: &[],
+        harm: |image| image.flip_bit(block_of(image, "<3>", 0), 1),
+    },
+    Case {
+        name: "quota inode that is a directory, dirty",
+        mke2fs: &["-O", "quota"],
         dirty: true,
-        debugfs: &["feature quota"],
+        debugfs: &["ssv usr_quota_inum 11"],
         harm: nothing,
     },
     Case {
