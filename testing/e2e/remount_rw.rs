@@ -196,9 +196,9 @@ fn refusals_leave_it_read_only() {
 
     // Extol can only read it.
     let image =
-        Image::mke2fs(scratch.path(), "quota.img", 64 << 20, &["-t", "ext4", "-O", "quota"]);
+        Image::mke2fs(scratch.path(), "verity.img", 64 << 20, &["-t", "ext4", "-O", "verity"]);
     let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
-    refused("quota");
+    refused("verity");
     mount.unmount();
 
     // An orphan list that cannot be.

@@ -175,6 +175,10 @@ kinds! {
     ResizeInode = "resize_inode",
     /// The multiple-mount protection is bad, or shows that the volume is in use.
     Mmp = "mmp",
+    /// A quota file cannot be read.
+    QuotaFile = "quota_file",
+    /// A quota file states another usage than the inodes have.
+    QuotaUsage = "quota_usage",
 }
 
 impl Serialize for Kind {

@@ -62,13 +62,15 @@
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
 //!   mount.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
+//! - `quota_file`: a tree that leads to no entry. e2fsck takes the entries of all data blocks.
 //! - `block_bitmap`, its checksum, `group_count`: an inode table or bitmap of a group whose own
 //!   bitmap was never written, not marked in the bitmap of the group where it lies. e2fsck takes it
 //!   for marked, Linux would allocate the block.
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
-//! - usage in quota files: not compared; it follows from the files, and quotacheck corrects it;
+//! - usage in quota files of a volume with ea_inode: not compared; that needs the users of each
+//!   attribute inode;
 //! - names and policies in encrypted directories: not compared; that needs the policies of all
 //!   files;
 //! - names of case-insensitive directories: not folded; their hashes and duplicates are not
@@ -97,6 +99,7 @@ mod open;
 mod orphans;
 mod passes;
 mod paths;
+mod quota;
 mod raw;
 mod report;
 mod resize_inode;

@@ -25,7 +25,7 @@
 //!   services  error_state       background threads, and the state after an error
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
 //!     (dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
-//!   volume  dir  xattr  inline  map  fast_commit        what is on the device
+//!   volume  dir  xattr  inline  map  quota  fast_commit what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
 //!   runtime_options  fast_commit_support  superblock  node  options  error
@@ -62,6 +62,7 @@ pub(crate) mod ops;
 pub mod options;
 pub(crate) mod orphan;
 pub mod path;
+pub(crate) mod quota;
 pub(crate) mod remount;
 pub mod resize;
 pub(crate) mod runtime_options;

@@ -5,8 +5,8 @@
 //! it. Its locks are in docs/design/lock-order.md.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::{DeviceError, SharedDevice};
@@ -24,7 +24,7 @@ use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
 use crate::dir;
 use crate::dirs_moved::DirsMoved;
-use crate::error;
+use crate::error::{self, OpenError, OpenResult};
 use crate::error_state::record::ErrorState;
 use crate::fast_commit::eligibility::Change;
 use crate::fast_commit_support::Obstacle;
@@ -34,6 +34,7 @@ use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
+use crate::quota::Quotas;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
@@ -74,6 +75,8 @@ pub(crate) struct BaseDevice {
 /// The mounted file system.
 pub(crate) struct MountedFs {
     pub vol: Volume,
+    /// The quota files, if there are some; not before the volume is written.
+    pub quotas: OnceLock<Arc<Quotas>>,
     /// Excludes other writers of the volume; `None`: this mount writes to memory.
     pub guard: Option<Arc<Guard>>,
     pub sb: SuperCell,
@@ -358,6 +361,17 @@ impl MountedFs {
         }
     }
 
+    /// Opens the quota files: from now on usage follows the inodes.
+    pub fn open_quotas(&self, sb: &Superblock) -> OpenResult<()> {
+        let opened = Quotas::open(&self.vol, sb);
+        let opened =
+            opened.map_err(|e| OpenError(format!("quotas cannot be kept: {e}; run e2fsck")))?;
+        if let Some(quotas) = opened {
+            let _ = self.quotas.set(quotas);
+        }
+        Ok(())
+    }
+
     /// True if the volume counts more than 65000 subdirectories.
     pub fn has_dir_nlink(&self) -> bool {
         self.vol.geo.ro_compat.contains(RoCompat::DIR_NLINK)
@@ -389,6 +403,15 @@ fn time(t: Timestamp) -> Time {
 impl InodeState {
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
     pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
+        self.store_as(fs, h, Change { data, born: self.is_new, gone: false })
+    }
+
+    /// As [`store`](Self::store), for an inode that is not in use any more.
+    pub fn store_gone(&mut self, fs: &MountedFs, h: &mut Handle) -> Result<()> {
+        self.store_as(fs, h, Change { data: true, born: self.is_new, gone: true })
+    }
+
+    fn store_as(&mut self, fs: &MountedFs, h: &mut Handle, how: Change) -> Result<()> {
         if !self.is_regular() {
             self.disk_size = self.node.raw.size;
         }
@@ -397,8 +420,7 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let change = Change { data, born: self.is_new };
-        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, change);
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, how);
         drop(links);
         self.node.raw.size = visible;
         result?;
@@ -406,7 +428,7 @@ impl InodeState {
         self.is_new = false;
         self.is_changed = true;
         self.sync_tid = h.tid();
-        if data {
+        if how.data {
             self.datasync_tid = h.tid();
         }
         Ok(())

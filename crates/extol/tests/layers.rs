@@ -22,8 +22,10 @@ const LAYERS: &[&[&str]] = &[
     // What is on the device. Inodes are read and written through the volume, which tells fast
     // commits of each change, and keeps the dentry cache and the shared attribute blocks.
     &["dir/dentry_cache", "xattr/sharing"],
+    &["quota/usage"],
     &["volume"],
     &["map"],
+    &["quota"],
     &["xattr"],
     &["inline"],
     &["dir"],

@@ -51,6 +51,8 @@ ranks! {
     Orphans,
     /// A shard of the inodes in memory.
     InodeShard,
+    /// A quota file: where its entries are.
+    Quota,
     /// A discard of free blocks, or an allocation that is about to fail.
     Trim,
     /// A block group.

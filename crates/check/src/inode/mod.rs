@@ -12,6 +12,7 @@ use crate::claims::Claims;
 use crate::error::Result;
 use crate::inodes::{Dir, Info};
 use crate::map::Walk;
+use crate::quota::Usage;
 use crate::raw::Raw;
 use crate::report::{Counts, Finding, Findings, Kind};
 use crate::vol::Vol;
@@ -33,6 +34,8 @@ pub(crate) struct Scanned {
     pub dirs: Vec<Dir>,
     pub out: Findings,
     pub counts: Counts,
+    /// Usage of owners, for quota files.
+    pub usage: Usage,
     /// First file of 2 GiB and more.
     pub large_file: Option<u32>,
     /// First directory that needs large_dir.
@@ -196,6 +199,8 @@ impl InodeCheck<'_> {
         }
         if raw.has(InodeFlags::EA_INODE) {
             info.set(Info::EA_INODE);
+        } else {
+            to.usage.count(self.vol, raw);
         }
         let charged = self.extra_area(raw, to)?;
         if self.kind(raw, info, to)? {
@@ -281,6 +286,7 @@ impl Scanned {
             dirs: Vec::new(),
             out: Findings::new(max_findings),
             counts: Counts::default(),
+            usage: Usage::default(),
             large_file: None,
             large_dir: None,
         }

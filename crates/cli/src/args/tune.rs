@@ -146,8 +146,9 @@ impl TuneRefused {
     /// The line for the first of them that was given.
     pub fn check(&self) -> extol_cli_common::Result<()> {
         let size = "all inodes would move: make a new volume, and copy the files";
+        let quota = "-O quota makes quota files for users and groups, with project all three";
         refused(&[
-            Refusal(self.quota.is_some(), "-Q", "Extol does not write volumes with quota files"),
+            Refusal(self.quota.is_some(), "-Q", quota),
             Refusal(self.inode_size.is_some(), "-I", size),
             Refusal(self.undo_file.is_some(), "-z", "copy the volume before"),
         ])

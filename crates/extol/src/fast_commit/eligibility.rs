@@ -68,6 +68,8 @@ pub(crate) struct Change {
     pub data: bool,
     /// The slot held no inode in use.
     pub born: bool,
+    /// The inode is not in use any more.
+    pub gone: bool,
 }
 
 /// What a write of an inode was.
@@ -222,7 +224,7 @@ pub(crate) fn note_inode(
     geo: &Geometry,
     alloc: &Allocator,
 ) {
-    let Written { image, how: Change { data, born }, remains, ineligible } = written;
+    let Written { image, how: Change { data, born, .. }, remains, ineligible } = written;
     if remains && !is_table_zeroed(ino, geo, alloc) {
         // Inodes are handed out from the front. Replaying any of those behind this one without this
         // one would make a checker look at its slot as it was before.

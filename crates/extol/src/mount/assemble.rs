@@ -1,7 +1,7 @@
 //! Makes the mounted state out of a device: recovery, journal, allocator, inodes, threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extol_block::SharedDevice;
 use extol_jbd2::{Journal, JournalConfig, LogConfig, Services};
@@ -111,6 +111,9 @@ pub(super) fn open_on(
         tracker,
     };
     let fs = parts.assemble(options);
+    if !options.access.read_only {
+        fs.open_quotas(&fs.sb.read(Superblock::clone))?;
+    }
     // A device that fails aborts the journal, and what comes next finds the volume read-only.
     let threads = begin(&fs, options, &mut replayed)
         .map_err(|e| fs.vol.journal.failure().map_or(e, OpenError))?;
@@ -152,6 +155,7 @@ impl Parts {
             sb: self.sb,
             guard: self.guard,
             vol: self.vol,
+            quotas: OnceLock::new(),
             table: InodeTable::new(options.cache.inodes),
             orphans: Orphans::default(),
             values_left: parking_lot::Mutex::default(),

@@ -32,6 +32,7 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
     .union(RoCompat::BIGALLOC)
+    .union(RoCompat::QUOTA)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Revisions of the superblock that exist.

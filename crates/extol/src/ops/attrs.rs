@@ -15,6 +15,7 @@ use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
 use crate::mounted::MountedFs;
+use crate::quota::Ids;
 use crate::xattr::{self, acl};
 
 /// Attributes.
@@ -173,6 +174,13 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
             fs.dirty.add(cell, fs.clock.now_ns());
         }
         return Ok(());
+    }
+    if let Some(quotas) = fs.quotas.get() {
+        let old = Ids::of_inode(&st.node.raw);
+        let user = set.uid.unwrap_or(old.user);
+        let group = set.gid.unwrap_or(old.group);
+        let project = set.project.unwrap_or(old.project);
+        quotas.prepare(&fs.vol, Ids { user, group, project })?;
     }
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
     let list = if lists { acl::len(&fs.vol, &st.node, acl::Which::Access) } else { 0 };

@@ -16,6 +16,7 @@ use crate::map;
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
+use crate::quota::Ids;
 use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
@@ -126,6 +127,7 @@ fn create_in(
     if needs_block(fs, new) {
         fs.check_room_for(owner)?;
     }
+    prepare_quotas(fs, &parent.node.raw, owner)?;
     let reserved = Reservation::make(fs, inode_blocks(fs, parent) + ENTRY_BLOCKS)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
@@ -163,6 +165,25 @@ fn create_in(
 pub(super) fn inode_blocks(fs: &MountedFs, parent: &InodeState) -> u64 {
     let list = acl::len(&fs.vol, &parent.node, acl::Which::Default);
     INODE_BLOCKS + if list > 0 { 2 * xattr::blocks(&fs.vol, list) } else { 0 }
+}
+
+/// The owners of a new inode get entries in the quota files.
+fn prepare_quotas(fs: &MountedFs, parent: &Inode, owner: Creds) -> Result<()> {
+    let Some(quotas) = fs.quotas.get() else { return Ok(()) };
+    quotas.prepare(&fs.vol, owners(fs, parent, owner))
+}
+
+/// Owner, group and project of a new inode.
+fn owners(fs: &MountedFs, parent: &Inode, owner: Creds) -> Ids {
+    let of_parent = parent.mode & 0o2000 != 0 || fs.runtime.grpid.load();
+    Ids {
+        user: owner.uid,
+        group: if of_parent { parent.gid } else { owner.gid },
+        project: match parent.flags.contains(InodeFlags::PROJINHERIT) {
+            true => parent.projid,
+            false => 0,
+        },
+    }
 }
 
 /// True if the new inode needs a block of its own.
@@ -226,13 +247,10 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     let is_dir = kind == FileType::Directory;
     let now = fs.now();
     let mut raw = Inode::new_empty(&fs.vol.geo);
-    raw.uid = owner.uid;
-    raw.gid = owner.gid;
-    if parent.mode & 0o2000 != 0 || fs.runtime.grpid.load() {
-        raw.gid = parent.gid;
-        if is_dir && parent.mode & 0o2000 != 0 {
-            perm |= 0o2000;
-        }
+    let ids = owners(fs, parent, owner);
+    (raw.uid, raw.gid, raw.projid) = (ids.user, ids.group, ids.project);
+    if is_dir && parent.mode & 0o2000 != 0 {
+        perm |= 0o2000;
     }
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
@@ -243,9 +261,6 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
         raw.flags &= !InodeFlags::NOT_ON_REGULAR;
     } else if !is_dir {
         raw.flags &= InodeFlags::OTHER_MASK;
-    }
-    if parent.flags.contains(InodeFlags::PROJINHERIT) {
-        raw.projid = parent.projid;
     }
     raw
 }
@@ -316,7 +331,7 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     st.node.raw.links = 0;
     // A small number would be read as a link of the orphan list.
     st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
-    let _ = st.store(fs, h, true);
+    let _ = st.store_gone(fs, h);
 }
 
 /// Creates a regular file without a name, as an orphan, and takes a reference.
@@ -336,6 +351,7 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
+        prepare_quotas(fs, &parent.node.raw, owner)?;
         let reserved = Reservation::make(fs, inode_blocks(fs, &parent))?;
         let credits = Allocator::ALLOC_INODE_CREDITS
             + acl::credits_to_inherit(&fs.vol, &parent.node)

@@ -235,7 +235,7 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     // As Linux marks a deleted inode; never 0, which would mean "in use".
     raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     st.disk_size = 0;
-    st.store(fs, h, true)
+    st.store_gone(fs, h)
 }
 
 fn unmap_step(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use extol_block::{AlignedBuf, BlockNr};
 use extol_jbd2::{Handle, planted};
-use extol_vfs::Result;
+use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
 use crate::error;
@@ -59,6 +59,10 @@ pub(super) fn relocate(
     to: Run,
     reserved: bool,
 ) -> (Result<()>, bool) {
+    if fs.quotas.get().is_some_and(|quotas| quotas.has(st.node.ino)) {
+        fs.vol.alloc.give_back(to);
+        return (Err(FsError::NotSupported("quota files cannot be moved")), false);
+    }
     let how = match from.unwritten {
         true => Copy::Nothing,
         false if is_metadata(fs, st) => Copy::Metadata,

@@ -59,8 +59,9 @@ fn ro_compat(bit: RoCompat, on: bool) -> Option<&'static str> {
         | RoCompat::HUGE_FILE
         | RoCompat::DIR_NLINK
         | RoCompat::EXTRA_ISIZE
-        | RoCompat::PROJECT => None,
-        RoCompat::QUOTA | RoCompat::READONLY => Some(NOT_WRITTEN),
+        | RoCompat::PROJECT
+        | RoCompat::QUOTA => None,
+        RoCompat::READONLY => Some(NOT_WRITTEN),
         RoCompat::VERITY => Some(if on { NOT_WRITTEN } else { FILES }),
         RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG => {
             Some("all metadata would change: use tune2fs, on a volume that e2fsck -f has checked")

@@ -63,6 +63,8 @@ pub const FEATURES: &[&str] = &[
     "^orphan_file",
     "project",
     "^project",
+    "quota",
+    "^quota",
     "^resize_inode",
     "stable_inodes",
 ];

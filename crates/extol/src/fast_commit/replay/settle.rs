@@ -119,7 +119,8 @@ impl Replay<'_> {
                 t.node.raw.dtime = head;
                 head = *ino;
             }
-            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, Change::default())?;
+            let change = Change { born: t.base.is_none(), ..Change::default() };
+            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, change)?;
         }
         Ok(head)
     }
