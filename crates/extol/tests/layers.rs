@@ -36,6 +36,7 @@ const LAYERS: &[&[&str]] = &[
     &["services/lazy_init/thread"],
     &["services/lazy_init/state"],
     &["data/delalloc", "data/cache", "data/readahead/threads"],
+    &["verity"],
     &["inodes", "orphan"],
     &["data/dirty"],
     &["mounted"],

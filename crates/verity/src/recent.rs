@@ -12,22 +12,22 @@ pub trait Known {
     fn keep(&self, block: u64, bytes: Arc<[u8]>);
 }
 
-/// The blocks that were used last.
+/// The blocks that were used last, of one tree, or of many: then the key says of which.
 #[derive(Debug)]
-pub struct Recent {
+pub struct Recent<K = u64> {
     room: usize,
     now: u64,
-    kept: Vec<Kept>,
+    kept: Vec<Kept<K>>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    block: u64,
+struct Kept<K> {
+    block: K,
     used: u64,
     bytes: Arc<[u8]>,
 }
 
-impl Recent {
+impl<K: PartialEq> Recent<K> {
     /// Room for so many blocks, at least one. (A search looks at all of them.)
     #[must_use]
     pub fn new(room: usize) -> Self {
@@ -35,18 +35,18 @@ impl Recent {
     }
 
     /// A block that is kept.
-    pub fn get(&mut self, block: u64) -> Option<Arc<[u8]>> {
+    pub fn get(&mut self, block: &K) -> Option<Arc<[u8]>> {
         self.now += 1;
-        let kept = self.kept.iter_mut().find(|kept| kept.block == block)?;
+        let kept = self.kept.iter_mut().find(|kept| kept.block == *block)?;
         kept.used = self.now;
         Some(Arc::clone(&kept.bytes))
     }
 
     /// Keeps a block, instead of the one that was not used for the longest time.
-    pub fn keep(&mut self, block: u64, bytes: Arc<[u8]>) {
+    pub fn keep(&mut self, block: K, bytes: Arc<[u8]>) {
         self.now += 1;
         let new = Kept { block, used: self.now, bytes };
-        if let Some(kept) = self.kept.iter_mut().find(|kept| kept.block == block) {
+        if let Some(kept) = self.kept.iter_mut().find(|kept| kept.block == new.block) {
             *kept = new;
         } else if self.kept.len() < self.room {
             self.kept.push(new);
@@ -58,7 +58,7 @@ impl Recent {
 
 impl Known for RefCell<Recent> {
     fn get(&self, block: u64) -> Option<Arc<[u8]>> {
-        self.borrow_mut().get(block)
+        self.borrow_mut().get(&block)
     }
 
     fn keep(&self, block: u64, bytes: Arc<[u8]>) {
@@ -75,12 +75,12 @@ mod tests {
         let mut recent = Recent::new(2);
         recent.keep(1, Arc::from([1]));
         recent.keep(2, Arc::from([2]));
-        assert_eq!(recent.get(1).as_deref(), Some(&[1][..]));
+        assert_eq!(recent.get(&1).as_deref(), Some(&[1][..]));
         recent.keep(3, Arc::from([3]));
-        assert_eq!(recent.get(2), None);
-        assert_eq!(recent.get(1).as_deref(), Some(&[1][..]));
+        assert_eq!(recent.get(&2), None);
+        assert_eq!(recent.get(&1).as_deref(), Some(&[1][..]));
         recent.keep(1, Arc::from([9]));
-        assert_eq!(recent.get(1).as_deref(), Some(&[9][..]));
-        assert_eq!(recent.get(3).as_deref(), Some(&[3][..]));
+        assert_eq!(recent.get(&1).as_deref(), Some(&[9][..]));
+        assert_eq!(recent.get(&3).as_deref(), Some(&[3][..]));
     }
 }

@@ -29,6 +29,7 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Revisions of the superblock that exist.
