@@ -117,6 +117,8 @@ kinds! {
     InlineData = "inline_data",
     /// An encrypted inode without a usable context.
     Encryption = "encryption",
+    /// A file of fs-verity whose contents, tree or descriptor have changed.
+    Verity = "verity",
     /// A directory has no contents at all.
     DirEmpty = "dir_empty",
     /// A directory has a hole or unwritten blocks.

@@ -63,6 +63,8 @@
 //!   mount.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
 //! - `quota_file`: a tree that leads to no entry. e2fsck takes the entries of all data blocks.
+//! - `verity`: contents of a file of fs-verity that have changed, or its tree or descriptor. Linux
+//!   refuses to read them.
 //! - `block_bitmap`, its checksum, `group_count`: an inode table or bitmap of a group whose own
 //!   bitmap was never written, not marked in the bitmap of the group where it lies. e2fsck takes it
 //!   for marked, Linux would allocate the block.

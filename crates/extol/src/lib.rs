@@ -24,7 +24,7 @@
 //!   data                        file bytes: dirty pages, map after write
 //!   services  error_state       background threads, and the state after an error
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
-//!     (dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
+//!     (verity, dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
 //!   volume  dir  xattr  inline  map  quota  fast_commit what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
@@ -71,6 +71,7 @@ mod stats;
 pub(crate) mod superblock;
 pub(crate) mod throttle;
 pub mod tune;
+pub(crate) mod verity;
 pub(crate) mod volume;
 pub(crate) mod xattr;
 

@@ -38,6 +38,7 @@ use crate::quota::Quotas;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 use crate::xattr::Values;
 
@@ -88,6 +89,8 @@ pub(crate) struct MountedFs {
     /// `None`: clean file data is not cached.
     pub data_cache: Option<Arc<DataCache>>,
     pub readahead: ReadaheadThreads,
+    /// Blocks of Merkle trees that are verified.
+    pub verified: VerifiedBlocks,
     pub throttle: Arc<Throttle>,
     pub fixed: FixedOptions,
     /// Options in force until the next remount.

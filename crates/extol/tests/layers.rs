@@ -38,6 +38,7 @@ const LAYERS: &[&[&str]] = &[
     &["services/lazy_init/thread"],
     &["services/lazy_init/state"],
     &["data/delalloc", "data/cache", "data/readahead/threads"],
+    &["verity"],
     &["inodes", "orphan"],
     &["data/dirty"],
     &["mounted"],

@@ -2,6 +2,7 @@
 
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat};
 
+use super::verity::is_verity;
 use super::{InodeCheck, Role, Scanned};
 use crate::error::Result;
 use crate::inodes::{Dir, DirContent, Info};
@@ -27,9 +28,13 @@ impl InodeCheck<'_> {
         let inline = vol.incompat(Incompat::INLINE_DATA) && raw.has(InodeFlags::INLINE_DATA);
         let mut mapped = Mapped::default();
         if !inline && raw.maps_blocks(&vol.geo) {
-            let mut walk = Walk::new(vol, Some(self.claims), raw, is_dir, &mut to.out);
+            let keeps = is_dir || is_verity(raw);
+            let mut walk = Walk::new(vol, Some(self.claims), raw, keeps, &mut to.out);
             walk.truncating = vol.orphans.contains(&ino);
             mapped = walk.run()?;
+        }
+        if is_verity(raw) && raw.links() != 0 {
+            self.verity(raw, &mapped, to)?;
         }
         let clusters = mapped.clusters + own + charged;
         let blocks = mapped.last.map_or(0, |last| last.wrapping_add(1));

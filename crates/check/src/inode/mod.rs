@@ -3,6 +3,7 @@
 mod contents;
 mod file_type;
 mod flags;
+mod verity;
 
 use extol_ondisk::superblock::CREATOR_LINUX;
 use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat};

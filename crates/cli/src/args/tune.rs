@@ -29,10 +29,10 @@ use super::refused::{Refusal, refused};
         old values hold, or all new ones.\n\n\
         Features that can be switched on: dir_index, dir_nlink, ea_inode, extent, extra_isize, \
         fast_commit, flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, \
-        mmp, orphan_file, project, stable_inodes; and off, with a ^ before the name: all of these \
-        but ea_inode, extent, flex_bg, large_dir and stable_inodes, and resize_inode. One that a \
-        file or directory depends on stays. For any other the answer says what to use instead, \
-        unless the volume is so already: that is nothing to do.\n\n\
+        mmp, orphan_file, project, quota, stable_inodes, verity; and off, with a ^ before the \
+        name: all of these but ea_inode, extent, flex_bg, large_dir, stable_inodes and verity, \
+        and resize_inode. One that a file or directory depends on stays. For any other the answer \
+        says what to use instead, unless the volume is so already: that is nothing to do.\n\n\
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \

@@ -43,6 +43,7 @@ pub(crate) mod readahead;
 mod reserve;
 pub(crate) mod seek;
 pub(crate) mod truncate;
+pub(crate) mod verity;
 pub(crate) mod write;
 pub(crate) mod writeback;
 mod writepages;

@@ -5,6 +5,7 @@ use extol_vfs::{FsError, Result};
 
 use super::cache::LARGE;
 use super::readahead::{FileReadahead, Next};
+use super::verity;
 use crate::error;
 use crate::inline;
 use crate::inodes::InodeState;
@@ -34,6 +35,9 @@ pub(crate) fn read_with(
     }
     let n = usize::try_from(size - offset).unwrap_or(usize::MAX).min(buf.len());
     let buf = &mut buf[..n];
+    if st.node.raw.flags.contains(InodeFlags::VERITY) {
+        return verity::read(fs, st, offset, buf, ahead).map(|()| n);
+    }
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
         let data = inline::read(&st.node)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -43,10 +47,26 @@ pub(crate) fn read_with(
         buf[k..].fill(0);
         return Ok(n);
     }
+    unverified(fs, st, offset, buf, ahead)?;
+    Ok(n)
+}
+
+/// Reads a part that ends inside the file from pages and blocks, as it is there.
+pub(super) fn unverified(
+    fs: &MountedFs,
+    st: &InodeState,
+    offset: u64,
+    buf: &mut [u8],
+    ahead: Option<&FileReadahead>,
+) -> Result<()> {
     pieces(fs, st, offset, buf, &mut |pblk, inside, part, at| {
         read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))
-    })?;
-    Ok(n)
+    })
+}
+
+/// Reads what a file of fs-verity has behind its end; holes are zeros.
+pub(super) fn behind(fs: &MountedFs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<()> {
+    unverified(fs, st, offset, buf, None)
 }
 
 /// Splits a read at `offset` that ends inside the file: fills in dirty pages and holes, and passes

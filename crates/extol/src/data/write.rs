@@ -252,6 +252,42 @@ pub(crate) fn put_page(
     Ok(())
 }
 
+/// Puts bytes into the page of a block behind the end of the file, where fs-verity keeps what it
+/// needs. (Bytes that are not given are what is there; zeros, if it is a hole.)
+pub(super) fn put_behind(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    inside: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    if let Some(page) = st.pages.get_mut(lblk) {
+        page.data[inside..inside + bytes.len()].copy_from_slice(bytes);
+        return Ok(());
+    }
+    let bs = fs.vol.geo.block_len();
+    let mut data = vec![0; bs];
+    let (hole, unwritten) = match map::lookup(&fs.vol, &st.node, lblk)? {
+        Mapping::Hole { .. } => (true, false),
+        Mapping::Mapped { pblk, unwritten, .. } => {
+            check_not_system(fs, st, pblk, 1)?;
+            read::behind(fs, st, u64::from(lblk) * bs as u64, &mut data)?;
+            (false, unwritten)
+        }
+    };
+    data[inside..inside + bytes.len()].copy_from_slice(bytes);
+    if (hole || unwritten) && !reserve_page(fs, st, u64::from(hole))? {
+        let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(&data), 0);
+        fs.vol.alloc.unreserve(left);
+        return result;
+    }
+    st.pages.insert(lblk, Page { data, reserved: hole, unwritten });
+    fs.dirty.grow(bs);
+    fs.dirty.add(cell, fs.clock.now_ns());
+    Ok(())
+}
+
 /// Most mapping blocks that so many pages in holes can need: no two of them are neighbours.
 fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
     // The tree grows by one level at a time, once per level.

@@ -14,6 +14,7 @@ use parking_lot::{
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
 use crate::node::Node;
+use crate::verity::FileVerity;
 
 /// A decoded inode and its state in memory.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct InodeState {
     /// owner of the file decides. Set at the beginning of each operation, under the lock of the
     /// inode.
     pub reserve: Option<bool>,
+    /// Of a file of fs-verity, once it was read.
+    pub verity: OnceLock<Arc<FileVerity>>,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
@@ -62,6 +65,7 @@ impl InodeState {
             window: Window::default(),
             deferred: None,
             reserve: None,
+            verity: OnceLock::new(),
             lazy_times: false,
             is_new: false,
             is_changed: false,

@@ -37,6 +37,7 @@ use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
 use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
 use crate::throttle::{Throttle, ThrottledDevice};
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 
 /// An open volume: its state, its threads, and what its recovery did.
@@ -162,6 +163,7 @@ impl Parts {
             dirty: DirtyIndex::default(),
             data_cache: self.data_cache,
             readahead: ReadaheadThreads::new(options.background.threads),
+            verified: VerifiedBlocks::default(),
             throttle: self.throttle,
             fixed: self.fixed,
             runtime: RuntimeOptions::new(&self.effective),

@@ -33,6 +33,7 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::PROJECT)
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::QUOTA)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Revisions of the superblock that exist.

@@ -62,6 +62,9 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
         return Err(FsError::NotPermitted);
     }
+    if flags.contains(InodeFlags::VERITY) && set.size.is_some() {
+        return Err(FsError::NotPermitted);
+    }
     // It says "now" by a modification time that is the change time.
     let now = set.ctime.is_some() && set.mtime == set.ctime;
     let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;

@@ -98,11 +98,14 @@ pub(crate) fn write(
     })
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of
-/// a cache: the write may be older than the flags, and the last page of an append-only file is
-/// written back as a whole.
+/// Err if the file is one of fs-verity (VE-3), or its `chattr` flags refuse a write at `offset`.
+/// The latter do not refuse the writeback of a cache: the write may be older than the flags, and
+/// the last page of an append-only file is written back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
+    if marks.contains(InodeFlags::VERITY) {
+        return Err(FsError::NotPermitted);
+    }
     let refused = marks.contains(InodeFlags::IMMUTABLE)
         || (marks.contains(InodeFlags::APPEND) && offset < st.node.raw.size);
     if refused && author != Author::Cache { Err(FsError::NotPermitted) } else { Ok(()) }
@@ -198,7 +201,7 @@ pub(crate) fn fallocate(
         let mut st = cell.write()?;
         check_regular(&st)?;
         let flags = st.node.raw.flags;
-        if flags.contains(InodeFlags::IMMUTABLE)
+        if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::VERITY))
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))
         {
             return Err(FsError::NotPermitted);

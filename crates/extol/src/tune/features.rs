@@ -62,7 +62,7 @@ fn ro_compat(bit: RoCompat, on: bool) -> Option<&'static str> {
         | RoCompat::PROJECT
         | RoCompat::QUOTA => None,
         RoCompat::READONLY => Some(NOT_WRITTEN),
-        RoCompat::VERITY => Some(if on { NOT_WRITTEN } else { FILES }),
+        RoCompat::VERITY => (!on).then_some(FILES),
         RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG => {
             Some("all metadata would change: use tune2fs, on a volume that e2fsck -f has checked")
         }

@@ -67,6 +67,7 @@ pub const FEATURES: &[&str] = &[
     "^quota",
     "^resize_inode",
     "stable_inodes",
+    "verity",
 ];
 /// Words that [`Request::set_journal`] takes.
 pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location="];
