@@ -162,7 +162,6 @@ const CASES: &[Case] = &[
         debugfs: &[],
         harm: nothing,
     },
-    Case { name: "encrypt", mke2fs: &["-O", "encrypt"], dirty: false, debugfs: &[], harm: nothing },
     Case {
         name: "unknown feature",
         mke2fs: &["-O", "^metadata_csum"],

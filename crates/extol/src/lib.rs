@@ -28,7 +28,7 @@
 //!   volume  dir  xattr  inline  map  fast_commit        what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
-//!   runtime_options  fast_commit_support  superblock  node  options  error
+//!   encrypted  runtime_options  fast_commit_support  superblock  node  options  error
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
@@ -42,6 +42,7 @@ pub(crate) mod alloc;
 pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
+pub(crate) mod encrypted;
 pub(crate) mod error;
 pub(crate) mod error_state;
 mod ext4;

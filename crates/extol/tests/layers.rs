@@ -8,6 +8,7 @@ const LAYERS: &[&[&str]] = &[
     &["error"],
     &["options"],
     &["node"],
+    &["encrypted"],
     &["superblock"],
     &["fast_commit_support"],
     &["runtime_options"],

@@ -7,6 +7,7 @@ use extol_ondisk::{
 };
 use extol_vfs::{FsError, Result};
 
+use super::nokey;
 use crate::error;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -29,6 +30,8 @@ pub(super) struct Shape<'v> {
     pub indexed: bool,
     /// Names are found through the index.
     pub searchable: bool,
+    /// Names are encrypted.
+    pub encrypted: bool,
     /// The volume indexes directories.
     pub dir_index: bool,
     /// Bytes that entries may use in a leaf before it is divided (DR-6).
@@ -52,6 +55,7 @@ impl<'v> Shape<'v> {
             indexed,
             // Such directories hash folded names, which Extol cannot fold.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
+            encrypted: nokey::is_encrypted(dir),
             dir_index,
             leaf_limit: if geo.compat().contains(Compat::FAST_COMMIT) {
                 area / 4 * 3

@@ -9,6 +9,7 @@ use super::reserve::Reservation;
 use super::{check_name, with_inode};
 use crate::alloc::{Allocator, Run};
 use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::InodeState;
@@ -119,6 +120,7 @@ fn create_in(
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
+    encrypted::check_add(&parent.node)?;
     let kind = kind_of(new);
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw.clone())?;
@@ -324,6 +326,7 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
+        encrypted::check_add(&parent.node)?;
         let reserved = Reservation::make(fs, INODE_BLOCKS)?;
         let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;
         let mut h = fs.start(credits)?;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::fast_commit::SyncTarget;
 use extol_jbd2::{DeferredWrite, JournalError, Tid};
-use extol_ondisk::InodeFlags;
+use extol_ondisk::{Incompat, InodeFlags};
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
 use super::reserve::Reservation;
 use super::with_space;
 use crate::data;
+use crate::encrypted;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
@@ -35,6 +36,7 @@ pub(crate) fn read(
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
+        encrypted::check_key(&st.node)?;
         if let Some(ahead) = ahead {
             ahead.begin(fs, &cell, &st, offset, buf.len());
         }
@@ -44,6 +46,14 @@ pub(crate) fn read(
         touch_atime(fs, &cell);
     }
     Ok(n)
+}
+
+/// Refuses to open a file whose key is not there.
+pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
+    if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
+        encrypted::check_key(&fs.cell(ino)?.read_any()?.node)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn check_regular(st: &InodeState) -> Result<()> {
@@ -120,6 +130,7 @@ fn write_with<T>(
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
+        encrypted::check_key(&st.node)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
@@ -193,6 +204,7 @@ pub(crate) fn fallocate(
     with_space(fs, || {
         let mut st = cell.write()?;
         check_regular(&st)?;
+        encrypted::check_key(&st.node)?;
         let flags = st.node.raw.flags;
         if flags.contains(InodeFlags::IMMUTABLE)
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))

@@ -12,6 +12,7 @@ use super::files::{touch_atime, wants_atime};
 use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Dentry};
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -42,8 +43,13 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         if fs.vol.dentries.is_negative(dir, name) {
             return Err(FsError::NotFound);
         }
+        // Several names may lead to one encrypted entry, so no dentry is kept: the removal of one
+        // of them does not know the others.
+        let keep = !dir::is_encrypted(&parent.node);
         let Some((ino, _)) = dir::lookup(&fs.vol, &parent.node, name)? else {
-            fs.vol.dentries.insert_negative(dir, name);
+            if keep {
+                fs.vol.dentries.insert_negative(dir, name);
+            }
             return Err(FsError::NotFound);
         };
         if !matches!(name, b"." | b"..") {
@@ -51,7 +57,9 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         // Under the parent's lock, so that the inode is not deleted before the reference.
         let cached = fs.table.refer(ino.0);
-        fs.vol.dentries.insert(dir, name, ino.0);
+        if keep {
+            fs.vol.dentries.insert(dir, name, ino.0);
+        }
         (ino.0, cached)
     };
     attr_or_forget(fs, ino, cached, dir)
@@ -188,6 +196,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
+        encrypted::check_add(&parent.node)?;
         let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
         let credits = dir::credits_add(&fs.vol, &parent.node) + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
@@ -398,7 +407,7 @@ pub(crate) fn readlink(fs: &MountedFs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let (target, touch) = {
         let st = cell.read()?;
-        (target(fs, &st, ino)?, wants_atime(fs, &st))
+        (encrypted::target(&st.node, target(fs, &st, ino)?)?, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
