@@ -317,7 +317,7 @@ impl MountedFs {
             id: FileId { ino: st.node.ino.0, generation: raw.generation },
             kind: kind_of(st.kind()),
             perm: raw.mode & 0o7777,
-            size: encrypted::size(&st.node),
+            size: encrypted::size(&self.vol, &st.node),
             // Contents inside the inode take no block, but a file that is not empty must not look
             // like a hole.
             blocks: raw.blocks + st.pages.reserved() * per_block + inline.div_ceil(512),

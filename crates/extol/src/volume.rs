@@ -16,6 +16,7 @@ use crate::alloc::Allocator;
 use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
+use crate::keys::Keys;
 use crate::xattr::sharing::Sharing;
 
 /// The parts of an open volume that do not depend on inodes.
@@ -31,6 +32,8 @@ pub(crate) struct Volume {
     pub alloc: Arc<Allocator>,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
+    /// Keys of encrypted files.
+    pub keys: Keys,
     /// The dentry cache.
     pub dentries: DentryCache,
     /// A directory listing found damage (RD-1 in `dir/readdir.rs`).
@@ -46,7 +49,8 @@ impl Volume {
         alloc: Arc<Allocator>,
     ) -> Self {
         let (sharing, dentries) = (Sharing::default(), DentryCache::default());
-        Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
+        let dirs_damaged = AtomicBool::new(false);
+        Self { dev, journal, geo, alloc, sharing, keys: Keys::default(), dentries, dirs_damaged }
     }
 
     /// Block and byte offset of an inode's slot in the inode table.

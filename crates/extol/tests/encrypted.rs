@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Kernel("ext4"), Need::Tool("mke2fs"), Need::Tool("e2fsck")];
 const ENOKEY: i32 = 126;
+/// A key of version 1 has halves that differ: Linux refuses others in XTS mode.
+const KEY_OF_V1: [u8; 64] = *b"a key of sixty-four bytes, no two of its blocks are the same....";
 
 /// What is seen of a file: inode, size, and the target of a symbolic link.
 type Seen = (u64, u64, Option<PathBuf>);
@@ -216,6 +218,121 @@ fn names_are_removed_without_the_key_and_nothing_else_is_changed() {
 #[test]
 fn names_are_removed_without_the_key_where_there_is_no_index() {
     remove("encrypt,^extents,^dir_index");
+}
+
+/// All of a tree: what is seen of each file, and the contents of regular ones.
+fn everything(root: &Path) -> BTreeMap<PathBuf, (Seen, Option<Vec<u8>>)> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(dir) = dirs.pop() {
+        for (name, seen) in linux(&root.join(&dir)) {
+            let path = dir.join(name);
+            let at = root.join(&path);
+            let kind = fs::symlink_metadata(&at).unwrap().file_type();
+            if kind.is_dir() {
+                dirs.push(path.clone());
+            }
+            let contents = kind.is_file().then(|| fs::read(&at).unwrap());
+            found.insert(path, (seen, contents));
+        }
+    }
+    found
+}
+
+/// The same as Extol shows it.
+fn everything_of(fs: &Arc<Ext4>, root: &Path) -> BTreeMap<PathBuf, (Seen, Option<Vec<u8>>)> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(dir) = dirs.pop() {
+        for (name, seen) in extol(fs, &root.join(&dir)) {
+            let path = dir.join(name);
+            let at = root.join(&path);
+            let kind = fs.symlink_metadata(&at).unwrap().kind;
+            if kind == FileKind::Directory {
+                dirs.push(path.clone());
+            }
+            let contents = (kind == FileKind::Regular).then(|| fs.read_file(&at).unwrap());
+            found.insert(path, (seen, contents));
+        }
+    }
+    found
+}
+
+/// Adds files with holes, and ends inside of data units.
+fn add_files(dir: &Path) {
+    for len in [1, 511, 512, 513, 1023, 1024, 1025, 5000, 700_000] {
+        let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        fs::write(dir.join(format!("file of {len}")), bytes).unwrap();
+    }
+    let file = fs::File::create(dir.join("with holes")).unwrap();
+    for at in [0, 3000, 9000, 70_001] {
+        file.write_all_at(b"data between holes", at).unwrap();
+    }
+    file.set_len(100_000).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 100_000, 20_000).unwrap();
+}
+
+#[test]
+fn a_tree_with_its_key_is_read_as_by_linux() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = make(&scratch, "encrypt,stable_inodes");
+    let at = scratch.dir("linux");
+    let mount = KernelMount::mount(&image, &at, &[]);
+    let identifier = add_encryption_key(&at, None, &[7; 64]);
+    add_encryption_key(&at, Some(*b"descript"), &KEY_OF_V1);
+    add_files(&at.join("dir"));
+    // Padding, the number of the inode in IVs in both forms, smaller data units, and version 1.
+    let v2 = |flags, unit| [&[2, 1, 4, flags, unit, 0, 0, 0][..], &identifier].concat();
+    let v1 = [&[0, 1, 4, 2][..], b"descript"].concat();
+    let policies = [v2(0, 0), v2(0x0B, 0), v2(0x13, 0), v2(1, 9), v1];
+    for (number, policy) in policies.iter().enumerate() {
+        let dir = at.join(format!("other {number}"));
+        fs::create_dir(&dir).unwrap();
+        set_encryption_policy(&dir, policy).unwrap();
+        add_files(&dir);
+        symlink("somewhere else, and rather far away, so that a block is needed", dir.join("link"))
+            .unwrap();
+    }
+    mount.unmount();
+    let mount = KernelMount::mount(&image, &at, &["ro"]);
+    add_encryption_key(&at, None, &[7; 64]);
+    add_encryption_key(&at, Some(*b"descript"), &KEY_OF_V1);
+    let wanted = everything(&at);
+    mount.unmount();
+    assert!(wanted.len() > 800);
+
+    let mut options = MountOptions::default().read_only();
+    options.keys.add(&[7; 64]).unwrap();
+    options.keys.add_as(*b"descript", &KEY_OF_V1).unwrap();
+    let fs = Ext4::open_path(&image.path, &options).unwrap();
+    let found = everything_of(&fs, Path::new("/"));
+    for (path, wanted) in &wanted {
+        assert!(found.get(path) == Some(wanted), "{}", path.display());
+    }
+    assert_eq!(found.len(), wanted.len());
+    assert_eq!(fs.metadata("/dir/no such name").err(), Some(FsError::NotFound));
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn another_key_is_as_good_as_none() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = make(&scratch, "encrypt");
+    let mut options = MountOptions::default().read_only();
+    options.keys.add(&[8; 64]).unwrap();
+    let with_other = Ext4::open_path(&image.path, &options).unwrap();
+    let listed = extol(&with_other, Path::new("/dir"));
+    with_other.unmount().unwrap();
+    assert_eq!(listed, extol(&open(&image), Path::new("/dir")));
+    options.access.read_only = false;
+    let refused = Ext4::open_path(&image.path, &options).unwrap_err();
+    assert!(refused.to_string().contains("read-only"), "{refused}");
 }
 
 #[test]

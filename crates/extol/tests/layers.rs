@@ -6,9 +6,9 @@ use extol_testkit::{assert_drawing, assert_layers};
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
+    &["keys"],
     &["options"],
     &["node"],
-    &["encrypted"],
     &["superblock"],
     &["fast_commit_support"],
     &["runtime_options"],
@@ -27,6 +27,7 @@ const LAYERS: &[&[&str]] = &[
     &["map"],
     &["xattr"],
     &["inline"],
+    &["encrypted"],
     &["dir"],
     &["fast_commit"],
     // The parts of the mounted state.

@@ -17,7 +17,7 @@
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index`, `index_path` | a block of entries, an index node, the nodes above a leaf |
 //! | `dentry_cache` | names that were looked up or made |
-//! | `nokey` | names in encrypted directories without their key |
+//! | `names` | names in encrypted directories |
 //! | `numbers` | the inode numbers in a directory, for inodes that get another one |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -49,7 +49,7 @@ mod index;
 mod index_path;
 mod leaf;
 mod linear;
-mod nokey;
+mod names;
 mod numbers;
 mod place;
 mod readdir;
@@ -63,7 +63,6 @@ pub(crate) use change::{
     REMOVE_CREDITS, add, add_at, credits_add, init, remove, remove_at, replace, set_dotdot,
 };
 pub(crate) use dentry_cache::{Dentry, DentryCache};
-pub(crate) use nokey::is_encrypted;
 pub(crate) use numbers::{Number, numbers, place, renumber};
 pub(crate) use readdir::iterate;
 pub(crate) use search::{Spot, is_empty, lookup, lookup_stored, places, seek};

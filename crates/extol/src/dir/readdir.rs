@@ -39,7 +39,8 @@ use super::blocks::Blocks;
 use super::index_path::{IndexError, Path};
 use super::place::Place;
 use super::shape::{BlockKind, Shape};
-use super::{linear, nokey};
+use super::{linear, names};
+use crate::encrypted;
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -92,11 +93,29 @@ pub(crate) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> 
     let mut blocks = Blocks::new(vol, dir);
     let mut damage = Damage::new();
     let mut stopped = false;
-    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |entry| {
+    let mut problem = None;
+    let key = encrypted::names_key(vol, dir)?;
+    blocks.shape.decrypts = key.is_some();
+    let shape = blocks.shape;
+    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |mut entry| {
+        if let Some(key) = &key
+            && !matches!(&entry.name[..], b"." | b"..")
+        {
+            match names::plain(&shape, key, &entry.name) {
+                Ok(name) => entry.name = name,
+                Err(error) => {
+                    problem.get_or_insert(error);
+                    return true;
+                }
+            }
+        }
         let more = each(entry);
         stopped |= !more;
         more
     });
+    if let Some(error) = problem {
+        damage.corrupt(error)?;
+    }
     if outcome.is_ok() && !stopped && damage.first.is_none() && cookie != 0 {
         check_all(&mut blocks, dir, &mut damage)?;
     }
@@ -260,9 +279,9 @@ fn add(
     what: (InodeNr, Option<FileType>),
     name: &[u8],
 ) -> Result<()> {
-    let encrypted = shape.encrypted;
+    let encrypted = shape.encrypted && !shape.decrypts;
     batch.push(hasher, what, name, |hash| {
-        encrypted.then(|| nokey::shown(shape, name, hash)).transpose()
+        encrypted.then(|| names::shown(shape, name, hash)).transpose()
     })
 }
 
@@ -408,8 +427,8 @@ fn by_offset(
             if start + (entry.offset as u64) < cookie {
                 return true;
             }
-            let name = if shape.encrypted && !entry.is_dot() {
-                match nokey::shown(&shape, entry.name, [0; 2]) {
+            let name = if shape.encrypted && !shape.decrypts && !entry.is_dot() {
+                match names::shown(&shape, entry.name, [0; 2]) {
                     Ok(name) => name,
                     Err(error) => {
                         problem.get_or_insert(error);

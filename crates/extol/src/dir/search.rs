@@ -11,7 +11,7 @@ use super::htree;
 use super::index_path::IndexError;
 use super::place::{Found, Place};
 use super::shape::{BlockKind, Shape};
-use super::{linear, nokey};
+use super::{linear, names};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -40,7 +40,7 @@ pub(crate) struct Spot {
 /// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
-    match nokey::stored(vol, dir, name)? {
+    match names::stored(vol, dir, name)? {
         Some(Cow::Borrowed(name)) => seek_stored(vol, dir, name),
         Some(Cow::Owned(on_disk)) => {
             let spot = seek_stored(vol, dir, &on_disk)?;

@@ -144,7 +144,7 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
         _ => return Err(FsError::Invalid("only regular files have a size to set")),
     }
-    encrypted::check_key(&st.node)?;
+    encrypted::check_key(&fs.vol, &st.node)?;
     let old = st.node.raw.size;
     let now = fs.now();
     st.node.raw.ctime = now;

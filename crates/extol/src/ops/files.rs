@@ -36,11 +36,16 @@ pub(crate) fn read(
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
-        encrypted::check_key(&st.node)?;
-        if let Some(ahead) = ahead {
-            ahead.begin(fs, &cell, &st, offset, buf.len());
-        }
-        (data::read::read_with(fs, &st, offset, buf, ahead)?, wants_atime(fs, &st))
+        let key = encrypted::contents_key(&fs.vol, &st.node)?;
+        let n = if let Some(key) = key {
+            data::read::read_encrypted(fs, &st, &key, offset, buf)?
+        } else {
+            if let Some(ahead) = ahead {
+                ahead.begin(fs, &cell, &st, offset, buf.len());
+            }
+            data::read::read_with(fs, &st, offset, buf, ahead)?
+        };
+        (n, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
@@ -51,7 +56,7 @@ pub(crate) fn read(
 /// Refuses to open a file whose key is not there.
 pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
     if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
-        encrypted::check_key(&fs.cell(ino)?.read_any()?.node)?;
+        encrypted::check_key(&fs.vol, &fs.cell(ino)?.read_any()?.node)?;
     }
     Ok(())
 }
@@ -130,7 +135,7 @@ fn write_with<T>(
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
-        encrypted::check_key(&st.node)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
@@ -204,7 +209,7 @@ pub(crate) fn fallocate(
     with_space(fs, || {
         let mut st = cell.write()?;
         check_regular(&st)?;
-        encrypted::check_key(&st.node)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         let flags = st.node.raw.flags;
         if flags.contains(InodeFlags::IMMUTABLE)
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))

@@ -103,6 +103,7 @@ fn shape(geo: &Geometry) -> Shape<'_> {
         indexed: false,
         searchable: false,
         encrypted: false,
+        decrypts: false,
         dir_index: true,
         leaf_limit: dirent::area_len(geo),
         blocks: 1,

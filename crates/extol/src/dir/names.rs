@@ -1,34 +1,32 @@
-//! Names in encrypted directories, as long as their key is not there.
+//! Names in encrypted directories: what users call an entry, and the name it has on disk.
 //!
-//! Such a directory is listed under [no-key names](NoKeyName), and its entries are found, and
-//! removed, by them. No name can be added.
+//! As long as the key is not there, the directory is listed under [no-key names](NoKeyName), and
+//! its entries are found, and removed, by them.
 
 use std::borrow::Cow;
 
-use extol_fscrypt::{MIN_NAME, NoKeyName};
-use extol_ondisk::{InodeFlags, dirent};
+use extol_fscrypt::{FileKey, MIN_NAME, NoKeyName, decrypted_name, encrypted_name};
+use extol_ondisk::dirent::{self, MAX_NAME};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::Blocks;
 use super::shape::Shape;
+use crate::encrypted;
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// True if the names in a directory are encrypted.
-pub(crate) fn is_encrypted(dir: &Node) -> bool {
-    dir.raw.flags.contains(InodeFlags::ENCRYPT)
-}
-
-/// The name that an entry has on disk, whose directory lists it as `name`. None: no entry is listed
-/// as this.
+/// The name that an entry has on disk which users call `name`. None: no entry is called this.
 pub(super) fn stored<'n>(
     vol: &Volume,
     dir: &Node,
     name: &'n [u8],
 ) -> Result<Option<Cow<'n, [u8]>>> {
-    if !is_encrypted(dir) || matches!(name, b"." | b"..") {
+    if !encrypted::is_encrypted(dir) || matches!(name, b"." | b"..") {
         return Ok(Some(Cow::Borrowed(name)));
+    }
+    if let Some(key) = encrypted::names_key(vol, dir)? {
+        return Ok(encrypted_name(&key, name, MAX_NAME).map(Cow::Owned));
     }
     let Some(shown) = NoKeyName::parse(name) else { return Ok(None) };
     if let Some(whole) = shown.whole() {
@@ -85,4 +83,13 @@ fn search_leaf(
 /// How an entry is shown whose directory hashes it to this.
 pub(super) fn shown(shape: &Shape<'_>, stored: &[u8], hash: [u32; 2]) -> Result<Vec<u8>> {
     NoKeyName::shown(hash, stored).map_err(|e| shape.corrupt(e.to_string()))
+}
+
+/// The name of an entry.
+pub(super) fn plain(shape: &Shape<'_>, key: &FileKey, stored: &[u8]) -> Result<Vec<u8>> {
+    let name = decrypted_name(key, stored).map_err(|e| shape.corrupt(e.to_string()))?;
+    if !dirent::is_legal_name(&name) || matches!(&name[..], b"." | b"..") {
+        return Err(shape.corrupt("an encrypted name that is none"));
+    }
+    Ok(name)
 }
