@@ -161,7 +161,6 @@ const CASES: &[Case] = &[
         debugfs: &["ssv usr_quota_inum 11"],
         harm: nothing,
     },
-    Case { name: "encrypt", mke2fs: &["-O", "encrypt"], dirty: false, debugfs: &[], harm: nothing },
     Case {
         name: "unknown feature",
         mke2fs: &["-O", "^metadata_csum"],

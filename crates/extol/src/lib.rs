@@ -25,10 +25,10 @@
 //!   services  error_state       background threads, and the state after an error
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
 //!     (verity, dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
-//!   volume  dir  xattr  inline  map  quota  fast_commit what is on the device
+//!   volume  dir  encrypted  xattr  inline  map  quota  fast_commit   what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
-//!   runtime_options  fast_commit_support  superblock  node  options  error
+//!   keys  runtime_options  fast_commit_support  superblock  node  options  error
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
@@ -42,6 +42,7 @@ pub(crate) mod alloc;
 pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
+pub(crate) mod encrypted;
 pub(crate) mod error;
 pub(crate) mod error_state;
 mod ext4;
@@ -53,6 +54,7 @@ pub(crate) mod guard;
 mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;
+pub(crate) mod keys;
 pub(crate) mod maintenance;
 pub(crate) mod map;
 pub(crate) mod mount;

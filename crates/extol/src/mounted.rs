@@ -24,6 +24,7 @@ use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
 use crate::dir;
 use crate::dirs_moved::DirsMoved;
+use crate::encrypted;
 use crate::error::{self, OpenError, OpenResult};
 use crate::error_state::record::ErrorState;
 use crate::fast_commit::eligibility::Change;
@@ -346,7 +347,7 @@ impl MountedFs {
             id: FileId { ino: st.node.ino.0, generation: raw.generation },
             kind: kind_of(st.kind()),
             perm: raw.mode & 0o7777,
-            size: raw.size,
+            size: encrypted::size(&self.vol, &st.node),
             // Contents inside the inode take no block, but a file that is not empty must not look
             // like a hole.
             blocks: raw.blocks + st.pages.reserved() * per_cluster + inline.div_ceil(512),

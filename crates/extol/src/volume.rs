@@ -16,6 +16,7 @@ use crate::alloc::Allocator;
 use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
+use crate::keys::Keys;
 use crate::quota::usage::Usage;
 use crate::xattr::sharing::Sharing;
 
@@ -52,6 +53,8 @@ pub(crate) struct Volume {
     pub alloc: Arc<Allocator>,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
+    /// Keys of encrypted files.
+    pub keys: Keys,
     /// The dentry cache.
     pub dentries: DentryCache,
     /// What keeps the usage of owners, once it does.
@@ -74,6 +77,7 @@ impl Volume {
             geo,
             alloc,
             sharing: Sharing::default(),
+            keys: Keys::default(),
             dentries: DentryCache::default(),
             accounts: OnceLock::new(),
             dirs_damaged: AtomicBool::new(false),

@@ -6,6 +6,7 @@ use extol_testkit::{assert_drawing, assert_layers};
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
+    &["keys"],
     &["options"],
     &["node"],
     &["superblock"],
@@ -28,6 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["quota"],
     &["xattr"],
     &["inline"],
+    &["encrypted"],
     &["dir"],
     &["fast_commit"],
     // The parts of the mounted state.

@@ -149,10 +149,11 @@ pub(crate) fn remove_at(
     name: &[u8],
     spot: &Spot,
 ) -> Result<InodeNr> {
-    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
+    let on_disk = spot.stored.as_deref().unwrap_or(name);
+    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, on_disk) };
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let ino = remove_from_block(vol, h, dir, name, found)?;
+    let ino = remove_from_block(vol, h, dir, on_disk, found)?;
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
 }

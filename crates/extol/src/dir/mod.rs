@@ -17,6 +17,7 @@
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index`, `index_path` | a block of entries, an index node, the nodes above a leaf |
 //! | `dentry_cache` | names that were looked up or made |
+//! | `names` | names in encrypted directories |
 //! | `numbers` | the inode numbers in a directory, for inodes that get another one |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -48,6 +49,7 @@ mod index;
 mod index_path;
 mod leaf;
 mod linear;
+mod names;
 mod numbers;
 mod place;
 mod readdir;
@@ -63,4 +65,4 @@ pub(crate) use change::{
 pub(crate) use dentry_cache::{Dentry, DentryCache};
 pub(crate) use numbers::{Number, numbers, place, renumber};
 pub(crate) use readdir::iterate;
-pub(crate) use search::{Spot, is_empty, lookup, places, seek};
+pub(crate) use search::{Spot, is_empty, lookup, lookup_stored, places, seek};

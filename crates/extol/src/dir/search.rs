@@ -1,5 +1,7 @@
 //! Finding names in a directory of any form.
 
+use std::borrow::Cow;
+
 use extol_ondisk::dirent::{self, MAX_NAME};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
@@ -7,9 +9,9 @@ use extol_vfs::{FsError, Result};
 use super::blocks::Blocks;
 use super::htree;
 use super::index_path::IndexError;
-use super::linear;
 use super::place::{Found, Place};
 use super::shape::{BlockKind, Shape};
+use super::{linear, names};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -31,11 +33,25 @@ pub(crate) struct Spot {
     /// Where the name leads.
     pub entry: Option<Entry>,
     pub(super) place: Place,
+    /// The name on disk, if it is another one.
+    pub(super) stored: Option<Vec<u8>>,
 }
 
 /// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
+    match names::stored(vol, dir, name)? {
+        Some(Cow::Borrowed(name)) => seek_stored(vol, dir, name),
+        Some(Cow::Owned(on_disk)) => {
+            let spot = seek_stored(vol, dir, &on_disk)?;
+            Ok(Spot { stored: Some(on_disk), ..spot })
+        }
+        None => Ok(Spot { entry: None, place: Place::Vacant(None), stored: None }),
+    }
+}
+
+/// [`seek`] of a name as it is on disk.
+fn seek_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     if inline::is_inline(dir) {
         let inside = inline::dir_entries(vol, dir)?;
         let entry = match name {
@@ -43,7 +59,7 @@ pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
             b".." => Some((inside.parent, Some(FileType::Directory))),
             _ => inside.entries.iter().find(|e| e.name == name).map(|e| (e.ino, Some(e.kind))),
         };
-        return Ok(Spot { entry, place: Place::Vacant(None) });
+        return Ok(Spot { entry, place: Place::Vacant(None), stored: None });
     }
     let place = seek_in_blocks(vol, dir, name)?;
     let entry = match &place {
@@ -52,12 +68,18 @@ pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
         }
         Place::Vacant(_) => None,
     };
-    Ok(Spot { entry, place })
+    Ok(Spot { entry, place, stored: None })
 }
 
 /// Finds a name: the inode, and its type where the volume records types.
 pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
     seek(vol, dir, name).map(|spot| spot.entry)
+}
+
+/// Finds a name as it is on disk, which may be encrypted.
+pub(crate) fn lookup_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
+    check_name(name)?;
+    seek_stored(vol, dir, name).map(|spot| spot.entry)
 }
 
 pub(super) fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {

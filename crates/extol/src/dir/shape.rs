@@ -7,6 +7,7 @@ use extol_ondisk::{
 };
 use extol_vfs::{FsError, Result};
 
+use crate::encrypted;
 use crate::error;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -29,6 +30,10 @@ pub(super) struct Shape<'v> {
     pub indexed: bool,
     /// Names are found through the index.
     pub searchable: bool,
+    /// Names are encrypted.
+    pub encrypted: bool,
+    /// Names are listed as they are on disk, to be decrypted.
+    pub decrypts: bool,
     /// The volume indexes directories.
     pub dir_index: bool,
     /// Bytes that entries may use in a leaf before it is divided (DR-6).
@@ -52,6 +57,8 @@ impl<'v> Shape<'v> {
             indexed,
             // Such directories hash folded names, which Extol cannot fold.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
+            encrypted: encrypted::is_encrypted(dir),
+            decrypts: false,
             dir_index,
             leaf_limit: if geo.compat().contains(Compat::FAST_COMMIT) {
                 area / 4 * 3

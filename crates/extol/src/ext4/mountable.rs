@@ -17,7 +17,9 @@ impl Mountable for Ext4 {
     }
 
     fn opened(&self, ino: u32) -> Result<OpenNr> {
-        self.fs().table.open(ino)
+        let fs = self.fs();
+        files::check_open(&fs, ino)?;
+        fs.table.open(ino)
     }
 
     fn closed(&self, ino: u32) {

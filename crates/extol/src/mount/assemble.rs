@@ -97,6 +97,7 @@ pub(super) fn open_on(
         guard: guard.cloned(),
         vol: Volume {
             dentries: DentryCache::new(options.cache.inodes),
+            keys: options.keys.clone(),
             ..Volume::new(dev, journal, geo, alloc)
         },
         data_cache,

@@ -16,11 +16,12 @@ const WRITABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
     .union(Incompat::EA_INODE)
+    .union(Incompat::ENCRYPT)
     .union(Incompat::INLINE_DATA);
 
 /// Incompatible features that are safe to read around: names or contents may look odd, nothing is
 /// misread.
-const READABLE: Incompat = Incompat::ENCRYPT.union(Incompat::CASEFOLD);
+const READABLE: Incompat = Incompat::CASEFOLD;
 
 /// Read-only-compatible features that Extol keeps right when it writes.
 const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER

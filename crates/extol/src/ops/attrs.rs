@@ -10,6 +10,7 @@ use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data::{flush, truncate};
+use crate::encrypted;
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
@@ -147,6 +148,7 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
         _ => return Err(FsError::Invalid("only regular files have a size to set")),
     }
+    encrypted::check_key(&fs.vol, &st.node)?;
     let old = st.node.raw.size;
     let now = fs.now();
     st.node.raw.ctime = now;

@@ -9,6 +9,7 @@ use super::reserve::Reservation;
 use super::{check_name, values, with_inode};
 use crate::alloc::{Allocator, Run};
 use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::InodeState;
@@ -120,6 +121,7 @@ fn create_in(
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
+    encrypted::check_add(&parent.node)?;
     let kind = kind_of(new);
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw.clone())?;
@@ -351,6 +353,7 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
+        encrypted::check_add(&parent.node)?;
         prepare_quotas(fs, &parent.node.raw, owner)?;
         let reserved = Reservation::make(fs, inode_blocks(fs, &parent))?;
         let credits = Allocator::ALLOC_INODE_CREDITS

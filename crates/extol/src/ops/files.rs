@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::fast_commit::SyncTarget;
 use extol_jbd2::{DeferredWrite, JournalError, Tid};
-use extol_ondisk::InodeFlags;
+use extol_ondisk::{Incompat, InodeFlags};
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
 use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data;
+use crate::encrypted;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
@@ -35,15 +36,29 @@ pub(crate) fn read(
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
-        if let Some(ahead) = ahead {
-            ahead.begin(fs, &cell, &st, offset, buf.len());
-        }
-        (data::read::read_with(fs, &st, offset, buf, ahead)?, wants_atime(fs, &st))
+        let key = encrypted::contents_key(&fs.vol, &st.node)?;
+        let n = if let Some(key) = key {
+            data::read::read_encrypted(fs, &st, &key, offset, buf)?
+        } else {
+            if let Some(ahead) = ahead {
+                ahead.begin(fs, &cell, &st, offset, buf.len());
+            }
+            data::read::read_with(fs, &st, offset, buf, ahead)?
+        };
+        (n, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
     }
     Ok(n)
+}
+
+/// Refuses to open a file whose key is not there.
+pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
+    if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
+        encrypted::check_key(&fs.vol, &fs.cell(ino)?.read_any()?.node)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn check_regular(st: &InodeState) -> Result<()> {
@@ -123,6 +138,7 @@ fn write_with<T>(
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
@@ -200,6 +216,7 @@ pub(crate) fn fallocate(
     with_space(fs, || {
         let mut st = cell.write()?;
         check_regular(&st)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         let flags = st.node.raw.flags;
         if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::VERITY))
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))

@@ -351,7 +351,7 @@ fn io_error(e: FsError) -> io::Error {
         FsError::NotEmpty => Kind::DirectoryNotEmpty,
         FsError::NoSpace => Kind::StorageFull,
         FsError::ReadOnly => Kind::ReadOnlyFilesystem,
-        FsError::NotPermitted | FsError::AccessDenied => Kind::PermissionDenied,
+        FsError::NotPermitted | FsError::AccessDenied | FsError::NoKey => Kind::PermissionDenied,
         FsError::NameTooLong | FsError::Invalid(_) => Kind::InvalidInput,
         FsError::TooManyLinks => Kind::TooManyLinks,
         FsError::FileTooLarge => Kind::FileTooLarge,

@@ -47,6 +47,7 @@ use extol_vfs::{FsError, Result, XattrSet};
 use crate::node::Node;
 use crate::volume::Volume;
 pub(crate) use shared::{Moved, relocate};
+pub(crate) use store::get_raw as get_stored;
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{
     CREDITS, blocks, body, count_values, credits, credits_to_drop, drop_all, drop_value, has_any,

@@ -138,7 +138,7 @@ pub(crate) fn body(node: &Node) -> Result<Vec<XattrEntry>> {
 }
 
 /// Value of an attribute in the form it is stored.
-pub(super) fn get_raw(
+pub(crate) fn get_raw(
     vol: &Volume,
     node: &Node,
     index: u8,

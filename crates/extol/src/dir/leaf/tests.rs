@@ -102,6 +102,8 @@ fn shape(geo: &Geometry) -> Shape<'_> {
         filetype: true,
         indexed: false,
         searchable: false,
+        encrypted: false,
+        decrypts: false,
         dir_index: true,
         leaf_limit: dirent::area_len(geo),
         blocks: 1,
