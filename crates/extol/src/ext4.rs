@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::SharedDevice;
+use extol_ondisk::Incompat;
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, Done, Fallocate, FileExtent,
     FileId, FileSystem, Fragments, FsError, GrowError, Identity, Job, Mountable, NewNode, OpenNr,
@@ -483,6 +484,10 @@ impl Mountable for Ext4 {
 
     fn caches_sizes(&self) {
         self.sizes_cached.store(true, Ordering::Release);
+    }
+
+    fn names_have_spellings(&self) -> bool {
+        self.fs().vol.geo.incompat().contains(Incompat::CASEFOLD)
     }
 
     fn take_outdated(&self) -> Vec<u32> {

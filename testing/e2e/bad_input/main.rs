@@ -190,7 +190,7 @@ fn features_that_are_not_supported() {
     }
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
-    for feature in ["bigalloc", "quota", "casefold", "encrypt", "verity", "ea_inode"] {
+    for feature in ["bigalloc", "quota", "encrypt", "verity", "ea_inode"] {
         let image =
             Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-O", feature]);
         one_line(&run_briefly(&["mount", "-f", text(&image.path), text(&dir)]), 32, &[feature]);

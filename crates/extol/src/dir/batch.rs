@@ -25,6 +25,9 @@ use extol_ondisk::htree::{HashVersion, Hasher};
 use extol_ondisk::{FileType, InodeNr};
 use extol_vfs::{DirEntry, FileKind, FsError, Result};
 
+use super::shape::Shape;
+use super::sought;
+
 /// Position of the first ordinary entry.
 pub(super) const FIRST: u64 = 2;
 /// Behind every position.
@@ -114,8 +117,14 @@ impl Batch {
     }
 
     /// Adds an entry.
-    pub fn push(&mut self, hasher: &Hasher, ino: InodeNr, kind: Option<FileType>, name: &[u8]) {
-        let mut place = hasher.hash(name);
+    pub fn push(
+        &mut self,
+        (hasher, shape): (&Hasher, &Shape<'_>),
+        ino: InodeNr,
+        kind: Option<FileType>,
+        name: &[u8],
+    ) {
+        let mut place = sought::hash(shape, hasher, name);
         if hasher.version == HashVersion::Legacy {
             // No minor hash there; any function of the name will do.
             place.minor = Hasher { version: HashVersion::HalfMd4, ..*hasher }.hash(name).hash;

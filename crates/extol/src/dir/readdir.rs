@@ -149,7 +149,7 @@ fn list(
         }
         let mut batch = Batch::new(from, 0);
         for entry in &inside {
-            batch.push(&hasher, entry.ino, entry.kind, &entry.name);
+            batch.push((&hasher, &blocks.shape), entry.ino, entry.kind, &entry.name);
         }
         return batch.emit(each).map(|_| ());
     }
@@ -237,10 +237,11 @@ fn load(
     batch: &mut Batch,
     damage: &mut Damage,
 ) -> Result<()> {
-    let filetype = blocks.shape.filetype;
+    let shape = blocks.shape;
     leaf_entries(blocks, lblk, damage, &mut |entry| {
         if !entry.is_dot() {
-            batch.push(hasher, entry.ino, entry.file_type.filter(|_| filetype), entry.name);
+            let kind = entry.file_type.filter(|_| shape.filetype);
+            batch.push((hasher, &shape), entry.ino, kind, entry.name);
         }
         true
     })

@@ -14,11 +14,12 @@ const WRITABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA);
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::CASEFOLD);
 
 /// Incompatible features that are safe to read around: names or contents may look odd, nothing is
 /// misread.
-const READABLE: Incompat = Incompat::EA_INODE.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD);
+const READABLE: Incompat = Incompat::EA_INODE.union(Incompat::ENCRYPT);
 
 /// Read-only-compatible features that Extol keeps right when it writes.
 const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
@@ -48,6 +49,13 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
         && sb.checksum_type != 1
     {
         return refuse("cannot mount: the volume uses an unknown checksum algorithm");
+    }
+    let casefold = sb.feature_incompat.contains(Incompat::CASEFOLD);
+    if casefold && sb.encoding != Superblock::UTF8_12_1 {
+        return refuse(format!(
+            "cannot mount: the volume has names in the unknown encoding {}",
+            sb.encoding
+        ));
     }
     if read_only {
         return Ok(());
