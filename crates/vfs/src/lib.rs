@@ -392,6 +392,13 @@ pub trait Mountable: VolumeControl {
     /// again below it.
     fn caches_sizes(&self) {}
 
+    /// True if directories may find a name by other spellings as well. A front end that remembers
+    /// names, or that they are missing, asks for each again: a change of one spelling changes where
+    /// the others lead, and a directory may begin to fold names.
+    fn names_have_spellings(&self) -> bool {
+        false
+    }
+
     /// After a remount: the inodes of which a front end must drop all that it caches, because the
     /// file system was read again from its device. They are told once.
     fn take_outdated(&self) -> Vec<u32> {

@@ -280,7 +280,7 @@ fn add(
     name: &[u8],
 ) -> Result<()> {
     let encrypted = shape.encrypted && !shape.decrypts;
-    batch.push(hasher, what, name, |hash| {
+    batch.push((hasher, shape), what, name, |hash| {
         encrypted.then(|| names::shown(shape, name, hash)).transpose()
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use extol_ondisk::Incompat;
 use extol_vfs::{Attr, Author, Done, Fallocate, Job, Mountable, OpenNr, Result};
 
 use super::Ext4;
@@ -74,6 +75,10 @@ impl Mountable for Ext4 {
 
     fn caches_sizes(&self) {
         self.sizes_cached.store(true, Ordering::Release);
+    }
+
+    fn names_have_spellings(&self) -> bool {
+        self.fs().vol.geo.incompat().contains(Incompat::CASEFOLD)
     }
 
     fn take_outdated(&self) -> Vec<u32> {

@@ -10,6 +10,7 @@ use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data::{flush, truncate};
+use crate::dir;
 use crate::encrypted;
 use crate::error;
 use crate::fast_commit::eligibility;
@@ -112,8 +113,9 @@ fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u3
     check_layout(fs, st, old, wanted)
 }
 
-/// Checks the flags that decide the layout of an inode: case folding is only for volumes that Extol
-/// does not write, and a file changes between extents and block maps only while it has no blocks.
+/// Checks the flags that decide the layout of an inode: a directory folds names, or ceases to, only
+/// while it has none, and a file changes between extents and block maps only while it has no
+/// blocks.
 fn check_layout(
     fs: &MountedFs,
     st: &InodeState,
@@ -122,7 +124,12 @@ fn check_layout(
 ) -> Result<()> {
     let changed = old ^ wanted;
     if changed.contains(InodeFlags::CASEFOLD) {
-        return Err(FsError::NotSupported("case folding"));
+        if !fs.vol.geo.incompat().contains(Incompat::CASEFOLD) {
+            return Err(FsError::NotSupported("case folding without its feature"));
+        }
+        if st.is_dir() && !dir::is_empty(&fs.vol, &st.node)? {
+            return Err(FsError::NotEmpty);
+        }
     }
     if changed.contains(InodeFlags::EXTENTS)
         && wanted.contains(InodeFlags::EXTENTS)

@@ -159,7 +159,7 @@ fn create_in(
     let stopped = h.stop().map_err(error::journal);
     drop(reserved);
     stopped?;
-    vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
+    dir::note_found(vol, &parent.node, name, InodeNr(attr.id.ino));
     Ok(attr)
 }
 

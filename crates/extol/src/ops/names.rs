@@ -38,16 +38,11 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
         }
-        if fs.vol.dentries.is_negative(dir, name) {
+        if dir::is_known_missing(&fs.vol, &parent.node, name) {
             return Err(FsError::NotFound);
         }
-        // Several names may lead to one encrypted entry, so no dentry is kept: the removal of one
-        // of them does not know the others.
-        let keep = !encrypted::is_encrypted(&parent.node);
         let Some((ino, _)) = dir::lookup(&fs.vol, &parent.node, name)? else {
-            if keep {
-                fs.vol.dentries.insert_negative(dir, name);
-            }
+            dir::note_missing(&fs.vol, &parent.node, name);
             return Err(FsError::NotFound);
         };
         if !matches!(name, b"." | b"..") {
@@ -55,9 +50,7 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         // Under the parent's lock, so that the inode is not deleted before the reference.
         let cached = fs.table.refer(ino.0);
-        if keep {
-            fs.vol.dentries.insert(dir, name, ino.0);
-        }
+        dir::note_found(&fs.vol, &parent.node, name, ino);
         (ino.0, cached)
     };
     attr_or_forget(fs, ino, cached, dir)
@@ -216,7 +209,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         drop(reserved);
         added.and(stopped)?;
         fs.table.retain(ino);
-        fs.vol.dentries.insert(dir, name, ino);
+        dir::note_found(&fs.vol, &parent.node, name, InodeNr(ino));
         Ok(fs.attr(&st))
     })
 }

@@ -14,6 +14,7 @@ pub(super) fn why_not(feature: Feature, on: bool) -> Option<&'static str> {
 
 /// Extol cannot have it, but tune2fs can switch it.
 const NOT_WRITTEN: &str = "Extol does not write such volumes: use tune2fs";
+const NEW_OR_TUNE2FS: &str = "make a new volume with it, or use tune2fs";
 /// Files may need it for ever.
 const FILES: &str = "files may depend on it: make a new volume";
 const NEW: &str = "only a new volume can be made with it or without it";
@@ -45,7 +46,7 @@ fn incompat(bit: Incompat, on: bool) -> Option<&'static str> {
         Incompat::BIT64 if on => Some("all descriptors would change: use resize2fs -b"),
         Incompat::BIT64 => Some("all descriptors would change: use resize2fs -s"),
         Incompat::META_BG | Incompat::INLINE_DATA => Some(NEW),
-        Incompat::CASEFOLD => Some(NOT_WRITTEN),
+        Incompat::CASEFOLD => Some(if on { NEW_OR_TUNE2FS } else { FILES }),
         Incompat::ENCRYPT => Some(if on { NOT_WRITTEN } else { FILES }),
         Incompat::NEEDS_RECOVERY => Some(STATE),
         Incompat::JOURNAL_DEV => Some("a device for a journal is made so: mke2fs -O journal_dev"),

@@ -68,6 +68,8 @@ pub struct Geometry {
     pub hash_unsigned: bool,
     /// Hash version of new directories, as on disk.
     pub def_hash_version: u8,
+    /// Casefolded directories take only names in valid UTF-8.
+    pub strict_encoding: bool,
     /// First inode for ordinary files.
     pub first_ino: InodeNr,
     /// Blocks of one group's inode table.
