@@ -277,12 +277,11 @@ pub(super) fn put_behind(
         }
     };
     data[inside..inside + bytes.len()].copy_from_slice(bytes);
-    if (hole || unwritten) && !reserve_page(fs, st, u64::from(hole))? {
-        let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(&data), 0);
-        fs.vol.alloc.unreserve(left);
-        return result;
+    let needs_cluster = hole && !clusters::is_held(fs, st, lblk)?;
+    if (hole || unwritten) && !reserve_page(fs, st, u64::from(needs_cluster))? {
+        return write_exact(fs, st, lblk, &data, 0);
     }
-    st.pages.insert(lblk, Page { data, reserved: hole, unwritten });
+    st.pages.insert(lblk, Page { data, hole, reserved: needs_cluster, unwritten });
     fs.dirty.grow(bs);
     fs.dirty.add(cell, fs.clock.now_ns());
     Ok(())

@@ -134,7 +134,7 @@ fn is_value(raw: &Inode) -> bool {
 
 fn write(vol: &Volume, h: &mut Handle, node: &Node, born: bool) -> Result<()> {
     eligibility::note_ineligible(h, node.ino, Reason::Xattr);
-    vol.write_inode(h, node.ino, &node.raw, Change { data: true, born })
+    vol.write_inode(h, node.ino, &node.raw, Change { data: true, born, gone: false })
 }
 
 /// 512-byte units for which an entry's value counts in the inode that has it.
