@@ -169,7 +169,7 @@ fn long_attributes_are_read_back() {
         source.with("trusted.fill", &noise(900, 1)).with("trusted.more", &noise(85, 1));
     }
     let refused = made(&source, 40 << 20, &options("-b 1024"));
-    let error = refused.err().expect("too long").to_string();
+    let error = refused.expect_err("too long").to_string();
     assert!(error.contains("-O ea_inode"), "{error}");
     for words in ["-b 1024 -O ea_inode", "-b 4096 -O ea_inode", "-b 1024 -I 128 -O ea_inode"] {
         let (device, built) = made(&source, 40 << 20, &options(words)).expect(words);
