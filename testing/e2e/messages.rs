@@ -100,7 +100,7 @@ fn a_wait_for_an_image_is_told() {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
     let mut lock = tool("flock");
-    let mut lock = lock.arg(&image.path).args(["sh", "-c", "echo; sleep 1"]);
+    let mut lock = lock.arg(&image.path).args(["sh", "-c", "echo; sleep 2"]);
     lock = lock.stdout(std::process::Stdio::piped());
     let mut holder = lock.spawn().unwrap();
     std::io::Read::read(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();

@@ -3,6 +3,7 @@
 use extol_testkit::{Finished, Need, Rig, e2fsck, extol, require, run, run_extol, text, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,15 @@ fn mounted() -> Rig {
     let rig = Rig::new();
     rig.mount(&[]);
     rig
+}
+
+/// A mount of an ordinary user by this program: its daemon.
+fn mounted_by_user(rig: &Rig, program: &Path) -> Pid {
+    let mut mount = extol_testkit::as_unprivileged(program);
+    let done = run(mount.arg("mount").arg(&rig.image.path).arg(&rig.dir), LIMIT);
+    assert!(done.success(), "{}", done.output);
+    let holders = extol_proc::lock_holders(&std::fs::metadata(&rig.image.path).unwrap());
+    Pid::from_raw(holders[0].0 as i32).unwrap()
 }
 
 fn umount(rig: &Rig, flags: &[&str]) -> (Finished, Duration) {
@@ -384,13 +394,7 @@ fn root_waits_for_the_daemon_of_a_user() {
     }
     let rig = Rig::with(&["-E", "root_owner=65534:65534"]);
     let program = rig.give_away();
-    let mounted = || {
-        let mut mount = extol_testkit::as_unprivileged(&program);
-        let done = run(mount.arg("mount").arg(&rig.image.path).arg(&rig.dir), LIMIT);
-        assert!(done.success(), "{}", done.output);
-        let holders = extol_proc::lock_holders(&std::fs::metadata(&rig.image.path).unwrap());
-        Pid::from_raw(holders[0].0 as i32).unwrap()
-    };
+    let mounted = || mounted_by_user(&rig, &program);
     let daemon = mounted();
     let mut write = extol_testkit::as_unprivileged(std::path::Path::new("/bin/dd"));
     write.args(["if=/dev/zero", "bs=1M", "count=20"]).arg(format!("of={}/file", text(&rig.dir)));
@@ -452,12 +456,7 @@ fn the_daemon_of_another_volume_is_not_waited_for() {
     }
     let first = Rig::with(&["-E", "root_owner=65534:65534"]);
     let second = Rig::with(&["-E", "root_owner=65534:65534"]);
-    let mounted = |rig: &Rig| {
-        let mut mount = extol_testkit::as_unprivileged(&rig.give_away());
-        extol_testkit::run_ok(mount.arg("mount").arg(&rig.image.path).arg(&rig.dir));
-        let holders = extol_proc::lock_holders(&std::fs::metadata(&rig.image.path).unwrap());
-        Pid::from_raw(holders[0].0 as i32).unwrap()
-    };
+    let mounted = |rig: &Rig| mounted_by_user(rig, &rig.give_away());
     let stopped = Stopped(mounted(&first));
     stop(stopped.0);
     extol_testkit::run_ok(tool("umount").args(["-f", "-l"]).arg(&first.dir));

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use extol_ondisk::{GroupFlags, InodeNr, RoCompat};
+use extol_ondisk::{GroupFlags, InodeNr, RoCompat, bitmap};
 
 use crate::bits::{Bits, Claimed};
 use crate::error::Result;
@@ -166,17 +166,12 @@ fn tables_in_use(vol: &Vol, nr: u32, group: &Group, vital: &mut Vec<u64>) -> Res
     if !usable || vol.is_uninit(nr, GroupFlags::INODE_UNINIT) {
         return Ok(());
     }
-    let bitmap = vol.block(group.inode_bitmap)?;
+    let inodes = vol.block(group.inode_bitmap)?;
     let per_block = vol.geo.inodes_per_block();
     for at in 0..vol.geo.inode_table_blocks {
-        let inodes = at * per_block..(at + 1) * per_block;
-        if inodes.into_iter().any(|inode| bit(&bitmap, inode as usize)) {
+        if bitmap::find_set(&inodes, at * per_block, (at + 1) * per_block).is_some() {
             vital.push(group.inode_table + u64::from(at));
         }
     }
     Ok(())
-}
-
-fn bit(bitmap: &[u8], at: usize) -> bool {
-    bitmap.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 != 0)
 }

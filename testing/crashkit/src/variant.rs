@@ -390,6 +390,12 @@ impl Variant {
         VARIANTS.iter().copied().find(|v| v.name == name)
     }
 
+    /// The metadata of a flexible group lie so far from it that a new end can lie between.
+    #[must_use]
+    pub fn has_far_tables(&self) -> bool {
+        self.flex.is_some()
+    }
+
     /// Makes an empty volume, the same every time.
     ///
     /// # Errors

@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn the_limits_are_those_of_a_source() {
-        let mut names = extol::image::tree::Limits::NAMES.map(|name| format!("{name}="));
-        names.sort();
-        assert_eq!(LIMITS, names);
+        let mut names = extol::image::tree::Limits::NAMES;
+        names.sort_unstable();
+        assert_eq!(LIMITS, names.map(|name| format!("{name}=")));
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Tree {
         self.report_line(format_args!("{what}: {error}"));
     }
 
-    /// What goes wrong is said by another, with where it did.
+    /// Failures are kept, and reported with the line of the script.
     fn keeps_reports(&self) -> bool {
         self.kept.borrow().is_some()
     }

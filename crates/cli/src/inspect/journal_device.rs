@@ -33,19 +33,16 @@ pub struct JournalDevice {
 impl JournalDevice {
     pub fn new(header: &Header) -> Self {
         let (sb, journal) = (&header.superblock, header.journal.as_ref());
-        let users = journal.map_or(&[][..], |journal| {
-            let count = usize::try_from(journal.nr_users).unwrap_or(usize::MAX);
-            journal.users.get(..count).unwrap_or(&journal.users)
-        });
-        let label = sb.volume_name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let users =
+            journal.into_iter().flat_map(|log| log.users.iter().take(log.nr_users as usize));
         Self {
-            label: bytes_text(label),
+            label: bytes_text(sb.label()),
             uuid: uuid_text(&sb.uuid),
             block_size: sb.block_bytes(),
             blocks: sb.blocks_count,
             journal_blocks: journal.map(|journal| journal.maxlen),
             features: journal.map(|journal| journal.features.names()).unwrap_or_default(),
-            journal_of: users.iter().filter(|uuid| **uuid != [0; 16]).map(uuid_text).collect(),
+            journal_of: users.filter(|uuid| **uuid != [0; 16]).map(uuid_text).collect(),
             needs_recovery: journal.is_some_and(|journal| journal.start != 0),
             created: sb.mkfs_time,
         }

@@ -59,9 +59,8 @@ pub struct Geometry {
     pub fs_seed: FsSeed,
     /// UUID (the seed of crc16 descriptor checksums).
     pub uuid: [u8; 16],
-    /// The checksums of inodes are verified: with metadata_csum, on volumes of Linux. On others
-    /// Linux neither writes nor verifies them; e2fsck wants them there as well.
-    pub verifies_inodes: bool,
+    /// Made by Linux, or by what says so.
+    pub is_of_linux: bool,
     /// Seed of directory hashes.
     pub hash_seed: [u32; 4],
     /// Directory hashes treat characters as unsigned.
@@ -89,6 +88,13 @@ impl Geometry {
     #[must_use]
     pub fn has_metadata_csum(&self) -> bool {
         self.ro_compat.contains(RoCompat::METADATA_CSUM)
+    }
+
+    /// The checksums of inodes are verified: with metadata_csum, on volumes of Linux. On others
+    /// Linux neither writes nor verifies them; e2fsck wants them there as well.
+    #[must_use]
+    pub fn verifies_inodes(&self) -> bool {
+        self.has_metadata_csum() && self.is_of_linux
     }
 
     /// uninit_bg or metadata_csum: descriptors have checksums and the UNINIT flags mean something.

@@ -55,8 +55,7 @@ impl Geometry {
             ro_compat: sb.feature_ro_compat,
             fs_seed: sb.fs_seed(),
             uuid: sb.uuid,
-            verifies_inodes: sb.creator_os == CREATOR_LINUX
-                && sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM),
+            is_of_linux: sb.creator_os == CREATOR_LINUX,
             hash_seed: sb.hash_seed,
             hash_unsigned: sb.flags.contains(SuperFlags::UNSIGNED_HASH),
             def_hash_version: sb.def_hash_version,

@@ -39,7 +39,7 @@ impl Inode {
         let extra_isize = if size > OLD { get16(b, 0x80) } else { 0 };
         let end = OLD + usize::from(extra_isize);
         ensure(end <= size && end.is_multiple_of(4), "inode has an impossible extra size")?;
-        if geo.verifies_inodes && b.iter().any(|&x| x != 0) {
+        if geo.verifies_inodes() && b.iter().any(|&x| x != 0) {
             let (found, wanted) = stored_and_computed(b, end, ino, geo);
             ensure_csum("inode", found, wanted)?;
         }

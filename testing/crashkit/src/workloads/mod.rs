@@ -69,7 +69,8 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     list.push(Box::new(shrink_data::ShrinkData));
     list.push(Box::new(grow::Grow { actors: 1 }));
     list.push(Box::new(grow::Grow { actors: 2 }));
-    list.push(Box::new(resizes::Shrink));
+    list.push(Box::new(resizes::Shrink { moves_tables: false }));
+    list.push(Box::new(resizes::Shrink { moves_tables: true }));
     list.push(Box::new(shrink_inodes::ShrinkInodes));
     list.push(Box::new(values::Values));
     list

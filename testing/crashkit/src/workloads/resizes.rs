@@ -10,11 +10,14 @@ use crate::actor::{Actor, Done};
 use crate::variant::Variant;
 
 #[derive(Debug)]
-pub(super) struct Shrink;
+pub(super) struct Shrink {
+    /// The end lies among inode tables first.
+    pub moves_tables: bool,
+}
 
 impl Workload for Shrink {
     fn name(&self) -> &'static str {
-        "shrink"
+        if self.moves_tables { "shrink-tables" } else { "shrink" }
     }
 
     fn about(&self) -> &'static str {
@@ -27,10 +30,10 @@ impl Workload for Shrink {
             if round % 2 == 0 {
                 actor.syncfs()?;
             }
-            // First (on the kind that is made for it) between the metadata of a group that stays;
-            // then so small that the log moves.
+            // First between the metadata of a group that stays; then so small that the log moves.
             let per_mille = match round % 4 {
-                0 => 502,
+                0 if self.moves_tables => 502,
+                0 => 730,
                 2 => actor.rng().random_range(550..950),
                 _ => actor.rng().random_range(250..450),
             };
@@ -49,7 +52,7 @@ impl Workload for Shrink {
     }
 
     fn suits(&self, variant: &Variant) -> bool {
-        variant.small_groups
+        variant.small_groups && variant.has_far_tables() == self.moves_tables
     }
 
     fn quick(&self) -> usize {
