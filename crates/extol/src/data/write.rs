@@ -211,6 +211,15 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
     h.stop().map_err(error::journal)
 }
 
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// In the contents, which reach as far as what is put there. (Zero behind the end: DA-3.)
+    Contents,
+    /// Behind them, where fs-verity keeps what it needs.
+    Behind,
+}
+
 /// Puts bytes into the page of one block, making the page if it is not there.
 pub(crate) fn put_page(
     fs: &MountedFs,
@@ -219,6 +228,29 @@ pub(crate) fn put_page(
     lblk: u32,
     inside: usize,
     bytes: &[u8],
+) -> Result<()> {
+    put(fs, cell, st, lblk, (inside, bytes), Part::Contents)
+}
+
+/// As [`put_page`], of a block behind the end of the file.
+pub(super) fn put_behind(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    inside: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    put(fs, cell, st, lblk, (inside, bytes), Part::Behind)
+}
+
+fn put(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    (inside, bytes): (usize, &[u8]),
+    part: Part,
 ) -> Result<()> {
     if let Some(page) = st.pages.get_mut(lblk) {
         page.data[inside..inside + bytes.len()].copy_from_slice(bytes);
@@ -233,53 +265,23 @@ pub(crate) fn put_page(
             (false, unwritten)
         }
     };
-    // (Zero behind the end of the file: DA-3.)
+    let start = u64::from(lblk) * bs as u64;
     let data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        let mut data = if hole { vec![0; bs] } else { read::block(fs, st, lblk)? };
+        let mut data = vec![0; bs];
+        match part {
+            Part::Contents if !hole => data = read::block(fs, st, lblk)?,
+            Part::Behind if !hole => read::behind(fs, st, start, &mut data)?,
+            _ => {}
+        }
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
         data
     };
     let needs_cluster = hole && !clusters::is_held(fs, st, lblk)?;
     if (hole || unwritten) && !reserve_page(fs, st, u64::from(needs_cluster))? {
-        let end = u64::from(lblk) * bs as u64 + (inside + bytes.len()) as u64;
-        return write_exact(fs, st, lblk, &data, end);
-    }
-    st.pages.insert(lblk, Page { data, hole, reserved: needs_cluster, unwritten });
-    fs.dirty.grow(bs);
-    fs.dirty.add(cell, fs.clock.now_ns());
-    Ok(())
-}
-
-/// Puts bytes into the page of a block behind the end of the file, where fs-verity keeps what it
-/// needs. (Bytes that are not given are what is there; zeros, if it is a hole.)
-pub(super) fn put_behind(
-    fs: &MountedFs,
-    cell: &Arc<Cell>,
-    st: &mut InodeState,
-    lblk: u32,
-    inside: usize,
-    bytes: &[u8],
-) -> Result<()> {
-    if let Some(page) = st.pages.get_mut(lblk) {
-        page.data[inside..inside + bytes.len()].copy_from_slice(bytes);
-        return Ok(());
-    }
-    let bs = fs.vol.geo.block_len();
-    let mut data = vec![0; bs];
-    let (hole, unwritten) = match map::lookup(&fs.vol, &st.node, lblk)? {
-        Mapping::Hole { .. } => (true, false),
-        Mapping::Mapped { pblk, unwritten, .. } => {
-            check_not_system(fs, st, pblk, 1)?;
-            read::behind(fs, st, u64::from(lblk) * bs as u64, &mut data)?;
-            (false, unwritten)
-        }
-    };
-    data[inside..inside + bytes.len()].copy_from_slice(bytes);
-    let needs_cluster = hole && !clusters::is_held(fs, st, lblk)?;
-    if (hole || unwritten) && !reserve_page(fs, st, u64::from(needs_cluster))? {
-        return write_exact(fs, st, lblk, &data, 0);
+        let end = start + (inside + bytes.len()) as u64;
+        return write_exact(fs, st, lblk, &data, if part == Part::Contents { end } else { 0 });
     }
     st.pages.insert(lblk, Page { data, hole, reserved: needs_cluster, unwritten });
     fs.dirty.grow(bs);
