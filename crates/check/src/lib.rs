@@ -71,8 +71,6 @@
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
-//! - usage in quota files of a volume with ea_inode: not compared; that needs the users of each
-//!   attribute inode;
 //! - names and policies in encrypted directories: not compared; that needs the policies of all
 //!   files;
 //! - names of case-insensitive directories: not folded; their hashes and duplicates are not

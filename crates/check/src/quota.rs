@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use extol_ondisk::quota::{Entry, InMemory, Kind as Owner, QuotaFile};
-use extol_ondisk::{FileType, Incompat, InodeNr, RoCompat};
+use extol_ondisk::{FileType, InodeNr, RoCompat};
 
 use crate::bytes::{le16, le32};
 use crate::error::Result;
@@ -22,9 +22,10 @@ const SHOWN: usize = 10;
 pub(crate) struct Usage([HashMap<u32, (u64, u64)>; 3]);
 
 impl Usage {
-    /// Counts an inode in use. Those of the volume itself belong to no owner, and values of
-    /// attributes are counted with the inodes that refer to them.
-    pub(crate) fn count(&mut self, vol: &Vol, raw: Raw<'_>) {
+    /// Counts an inode in use, with the `values` of its attributes that are in inodes of their own:
+    /// those are counted with the inodes that refer to them. Inodes of the volume itself belong to
+    /// no owner.
+    pub(crate) fn count(&mut self, vol: &Vol, raw: Raw<'_>, values: u64) {
         let plain = raw.ino == InodeNr::ROOT.0 || raw.ino >= vol.geo.first_ino.0;
         if !vol.ro_compat(RoCompat::QUOTA) || !plain {
             return;
@@ -36,7 +37,7 @@ impl Usage {
         for (used, owner) in self.0.iter_mut().zip(owners) {
             let (bytes, inodes) = used.entry(owner).or_default();
             *bytes = bytes.saturating_add(space);
-            *inodes += 1;
+            *inodes += 1 + values;
         }
     }
 
@@ -54,8 +55,7 @@ impl Usage {
 
 /// Compares the quota files with the usage.
 pub(crate) fn check(vol: &Vol, usage: &Usage, out: &mut Findings) -> Result<()> {
-    // (References to attribute inodes count as inodes, and are not counted here.)
-    if !vol.ro_compat(RoCompat::QUOTA) || vol.incompat(Incompat::EA_INODE) {
+    if !vol.ro_compat(RoCompat::QUOTA) {
         return Ok(());
     }
     let files = [

@@ -407,15 +407,16 @@ fn time(t: Timestamp) -> Time {
 impl InodeState {
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
     pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
-        self.store_as(fs, h, Change { data, born: self.is_new, gone: false })
+        self.store_as(fs, h, Change { data, ..Change::default() })
     }
 
     /// As [`store`](Self::store), for an inode that is not in use any more.
     pub fn store_gone(&mut self, fs: &MountedFs, h: &mut Handle) -> Result<()> {
-        self.store_as(fs, h, Change { data: true, born: self.is_new, gone: true })
+        self.store_as(fs, h, Change { data: true, gone: true, ..Change::default() })
     }
 
-    fn store_as(&mut self, fs: &MountedFs, h: &mut Handle, how: Change) -> Result<()> {
+    fn store_as(&mut self, fs: &MountedFs, h: &mut Handle, mut how: Change) -> Result<()> {
+        (how.born, how.values) = (self.is_new, std::mem::take(&mut self.values_counted));
         if !self.is_regular() {
             self.disk_size = self.node.raw.size;
         }

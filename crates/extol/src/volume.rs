@@ -25,19 +25,23 @@ pub(crate) trait Accounts: std::fmt::Debug + Send + Sync {
     /// True if an inode belongs to owners.
     fn counts(&self, vol: &Volume, ino: InodeNr) -> bool;
 
-    /// The record of an inode has changed: so does the usage of its owners. `None` is an inode that
-    /// is not in use.
+    /// The record of an inode has changed: so does the usage of its owners.
     ///
     /// # Errors
     /// A block cannot be read, or usage cannot be stored.
-    fn post(
-        &self,
-        vol: &Volume,
-        h: &mut Handle,
-        ino: InodeNr,
-        before: Option<Usage>,
-        after: Option<Usage>,
-    ) -> Result<()>;
+    fn post(&self, vol: &Volume, h: &mut Handle, ino: InodeNr, change: &Posting<'_>) -> Result<()>;
+}
+
+/// What changed in a record, for [`Accounts`]. `None` is an inode that is not in use, or that no
+/// owner pays for.
+#[derive(Debug)]
+pub(crate) struct Posting<'a> {
+    pub before: Option<Usage>,
+    pub after: Option<Usage>,
+    /// As it is now; as it was, if the slot is cleared.
+    pub raw: &'a Inode,
+    /// How many more attribute values in inodes of their own it pays for.
+    pub values: i64,
 }
 
 /// The parts of an open volume that do not depend on inodes.
@@ -150,8 +154,10 @@ impl Volume {
     pub fn clear_inode(&self, h: &mut Handle, ino: InodeNr) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         if let Some(accounts) = self.accounts_of(ino) {
-            let before = Usage::of(&self.read_inode(ino)?);
-            accounts.post(self, h, ino, Some(before), None)?;
+            let raw = self.read_inode(ino)?;
+            let before = Usage::of(&raw);
+            let change = Posting { before, after: None, raw: &raw, values: 0 };
+            accounts.post(self, h, ino, &change)?;
         }
         let size = usize::from(self.geo.inode_size);
         let clear = |bytes: &mut [u8]| {
@@ -179,30 +185,29 @@ impl Volume {
         let size = usize::from(self.geo.inode_size);
         let watched = eligibility::is_watched(h, ino, &self.geo);
         let accounts = self.accounts_of(ino);
-        let (written, usage) = h
+        let (written, posted) = h
             .modify(&buf, |bytes| {
                 let Some(slot) = bytes.get_mut(at..at + size) else { return Ok((None, None)) };
                 // (Inodes of the usual sizes need no allocation.)
                 let before = watched.then(|| SmallVec::<[u8; 256]>::from_slice(slot));
                 let old = match accounts.is_some() && !how.born {
-                    true => Some(Usage::of(&Inode::decode(slot, ino, &self.geo)?)),
+                    true => Usage::of(&Inode::decode(slot, ino, &self.geo)?),
                     false => None,
                 };
                 let inode = new(slot)?;
                 inode.encode_into(slot, ino, &self.geo);
-                let usage = (old, (!how.gone).then(|| Usage::of(&inode)));
                 let assess =
                     |before: SmallVec<[u8; 256]>| eligibility::assess(&before, &inode, slot, how);
-                Ok((before.map(assess), Some(usage)))
+                Ok((before.map(assess), Some((old, inode))))
             })
             .map_err(error::journal)?
             .map_err(|e: OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
         if let Some(written) = written {
             eligibility::note_inode(h, ino, written, &self.geo, &self.alloc);
         }
-        match (accounts, usage) {
-            (Some(accounts), Some((old, new))) => accounts.post(self, h, ino, old, new),
-            _ => Ok(()),
-        }
+        let (Some(accounts), Some((before, raw))) = (accounts, posted) else { return Ok(()) };
+        let after = if how.gone { None } else { Usage::of(&raw) };
+        let change = Posting { before, after, raw: &raw, values: how.values };
+        accounts.post(self, h, ino, &change)
     }
 }

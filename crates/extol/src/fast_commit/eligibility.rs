@@ -70,6 +70,9 @@ pub(crate) struct Change {
     pub born: bool,
     /// The inode is not in use any more.
     pub gone: bool,
+    /// How many more attribute values in inodes of their own count in the inode than when it was
+    /// written before.
+    pub values: i64,
 }
 
 /// What a write of an inode was.

@@ -39,6 +39,8 @@ pub(crate) struct InodeState {
     /// owner of the file decides. Set at the beginning of each operation, under the lock of the
     /// inode.
     pub reserve: Option<bool>,
+    /// How many more attribute values in inodes of their own count in it than when it was stored.
+    pub values_counted: i64,
     /// Of a file of fs-verity, once it was read.
     pub verity: OnceLock<Arc<FileVerity>>,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
@@ -70,6 +72,7 @@ impl InodeState {
             is_new: false,
             is_changed: false,
             is_deleted: false,
+            values_counted: 0,
         }
     }
 

@@ -213,6 +213,31 @@ pub(crate) fn iterate(
     Ok(())
 }
 
+/// Maps block `lblk` of a file of metadata, a hole, to a block of the cluster that the file has
+/// there, or else of a new one near `goal`. `NoSpace` changes nothing.
+///
+/// Credits: those of [`insert`] for one block, with its bitmap and descriptor.
+pub(crate) fn insert_meta(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    goal: BlockNr,
+) -> Result<BlockNr> {
+    if let NewBlocks::Shared(run) = new_blocks(vol, node, lblk, 1)? {
+        vol.alloc.check_not_system(run).map_err(|e| e.in_inode(node.ino.0.into()))?;
+        return insert(vol, h, node, lblk, run, false).map(|()| run.start);
+    }
+    let run = vol.alloc.take(vol.geo.in_place_of(goal, lblk), 1, 1)?;
+    vol.alloc.commit_take(h, run).inspect_err(|_| vol.alloc.give_back(run))?;
+    if let Err(e) = insert(vol, h, node, lblk, run, false) {
+        // The bits are set but nothing points at the block.
+        let _ = vol.alloc.free(h, run);
+        return Err(e);
+    }
+    Ok(run.start)
+}
+
 /// Maps a hole to `run`, whose blocks the caller has taken in the same transaction. Joins what
 /// continues a neighbour. On an error nothing is mapped and the caller still owns the blocks.
 ///

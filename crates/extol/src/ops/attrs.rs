@@ -240,7 +240,7 @@ fn chmod(
     if lists {
         let mut large = fs.values();
         acl::chmod(&fs.vol, h, &mut st.node, &mut large).inspect_err(|_| st.node.raw.mode = old)?;
-        values::list(fs, h, large)?;
+        values::end(fs, h, st, large)?;
     }
     Ok(())
 }

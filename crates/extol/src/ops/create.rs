@@ -233,7 +233,7 @@ pub(crate) fn make(
         Some(lists) if !lists.is_plain() => {
             let mut large = fs.values();
             let stored = lists.store(vol, h, &mut st.node, &mut large);
-            values::list(fs, h, large).and(stored)
+            values::end(fs, h, &mut st, large).and(stored)
         }
         _ => Ok(()),
     });
@@ -328,7 +328,7 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     }
     let mut large = fs.values();
     let _ = xattr::drop_all(vol, h, &mut st.node, &mut large);
-    let _ = values::list(fs, h, large);
+    let _ = values::end(fs, h, st, large);
     let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
     st.node.raw.links = 0;
     // A small number would be read as a link of the orphan list.

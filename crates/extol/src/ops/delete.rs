@@ -188,7 +188,7 @@ fn drop_values(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
         let mut h = fs.start(xattr::credits(&fs.vol, &st.node, 0) + 1)?;
         let mut large = fs.values();
         let is_one_less = xattr::drop_value(&fs.vol, &mut h, &mut st.node, &mut large)?;
-        values::list(fs, &mut h, large)?;
+        values::end(fs, &mut h, st, large)?;
         st.store(fs, &mut h, true)?;
         h.stop().map_err(error::journal)?;
         if !is_one_less {
@@ -219,7 +219,7 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     }
     let mut large = fs.values();
     xattr::drop_all(vol, h, &mut st.node, &mut large)?;
-    values::list(fs, h, large)?;
+    values::end(fs, h, st, large)?;
     fs.orphans.remove(&fs.vol, &fs.sb, h, st.node.ino.0)?;
     vol.alloc.free_inode(h, st.node.ino, was_dir)?;
     let raw = &mut st.node.raw;

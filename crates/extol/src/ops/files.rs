@@ -194,7 +194,7 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
         Ok(()) | Err(FsError::NoAttribute) => {}
         Err(e) => return Err(e),
     }
-    values::list(fs, &mut h, large)?;
+    values::end(fs, &mut h, &mut st, large)?;
     st.node.raw.mode &= !drop_bits(&st);
     st.node.raw.ctime = fs.now();
     st.store(fs, &mut h, true)?;

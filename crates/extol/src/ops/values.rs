@@ -14,9 +14,16 @@ use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::xattr::Values;
 
-/// Puts values that are left over on the orphan list. Comes last in their handle. Two credits for
-/// each, of which there is one as a rule.
-pub(crate) fn list(fs: &MountedFs, h: &mut Handle, values: Values<'_>) -> Result<()> {
+/// The end of a change of attributes of `owner`, which is stored behind it in the same handle: puts
+/// values that are left over on the orphan list. Two credits for each, of which there is one as a
+/// rule.
+pub(crate) fn end(
+    fs: &MountedFs,
+    h: &mut Handle,
+    owner: &mut InodeState,
+    values: Values<'_>,
+) -> Result<()> {
+    owner.values_counted += values.counted();
     for ino in values.into_left() {
         let mut st = state(fs, ino)?;
         fs.orphans.add(&fs.vol, &fs.sb, h, ino.0)?;

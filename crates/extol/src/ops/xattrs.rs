@@ -86,7 +86,7 @@ pub(crate) fn set(
         let mut h = fs.start(xattr::credits(&fs.vol, &st.node, len) + 1)?;
         let mut large = fs.values();
         let result = xattr::set(&fs.vol, &mut h, &mut st.node, &mut large, name, value, how);
-        values::list(fs, &mut h, large)?;
+        values::end(fs, &mut h, &mut st, large)?;
         if result.is_ok() && !same {
             st.node.raw.ctime = fs.now();
         }

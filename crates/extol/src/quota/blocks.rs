@@ -6,7 +6,6 @@ use extol_ondisk::OnDiskError;
 use extol_ondisk::quota::{BLOCK_LEN, Block, Blocks};
 use extol_vfs::FsError;
 
-use crate::alloc::Run;
 use crate::error;
 use crate::map;
 use crate::node::Node;
@@ -119,13 +118,7 @@ impl ToChange<'_> {
         let bad = || FsError::corrupt("quota file is too large");
         let lblk = u32::try_from(self.layout.places.len()).map_err(|_| bad())?;
         let goal = map::goal(self.vol, self.node, lblk)?;
-        let nr = self.vol.alloc.alloc_meta(self.h, goal)?;
-        let run = Run { start: nr, len: 1 };
-        if let Err(e) = map::insert(self.vol, self.h, self.node, lblk, run, false) {
-            // The bits are set but nothing points at the block.
-            let _ = self.vol.alloc.free(self.h, run);
-            return Err(e.into());
-        }
+        let nr = map::insert_meta(self.vol, self.h, self.node, lblk, goal)?;
         self.h.create(nr)?;
         self.layout.places.push(nr);
         Ok(())

@@ -38,7 +38,9 @@ use smallvec::SmallVec;
 
 use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
-use crate::volume::{Accounts, Volume};
+use crate::node::Node;
+use crate::volume::{Accounts, Posting, Volume};
+use crate::xattr;
 use file::QuotaFile;
 pub(crate) use usage::Ids;
 use usage::Usage;
@@ -95,8 +97,9 @@ impl Quotas {
     /// As [`Accounts::post`].
     pub fn adopt(&self, vol: &Volume, h: &mut Handle, ino: InodeNr) -> Result<()> {
         self.exempt.write().retain(|exempt| *exempt != ino);
-        let usage = Usage::of(&vol.read_inode(ino)?);
-        self.post(vol, h, ino, None, Some(usage))
+        let raw = vol.read_inode(ino)?;
+        let change = Posting { before: None, after: Usage::of(&raw), raw: &raw, values: 0 };
+        self.post(vol, h, ino, &change)
     }
 
     /// Makes sure that ids have entries. Opens a handle if one of them has none.
@@ -113,14 +116,8 @@ impl Accounts for Quotas {
         (ino == InodeNr::ROOT || ino >= vol.geo.first_ino) && !self.exempt.read().contains(&ino)
     }
 
-    fn post(
-        &self,
-        vol: &Volume,
-        h: &mut Handle,
-        ino: InodeNr,
-        before: Option<Usage>,
-        after: Option<Usage>,
-    ) -> Result<()> {
+    fn post(&self, vol: &Volume, h: &mut Handle, ino: InodeNr, change: &Posting<'_>) -> Result<()> {
+        let (before, after) = with_values(vol, ino, change);
         if before == after {
             return Ok(());
         }
@@ -132,6 +129,21 @@ impl Accounts for Quotas {
         eligibility::note_ineligible(h, ino, Reason::Quota);
         Ok(())
     }
+}
+
+/// What the owners pay for, with attribute values in inodes of their own. (Those are counted only
+/// where all of them go from one owner to another.)
+fn with_values(vol: &Volume, ino: InodeNr, change: &Posting<'_>) -> (Option<Usage>, Option<Usage>) {
+    let (before, after) = (change.before, change.after);
+    let stay = matches!((before, after), (Some(old), Some(new)) if old.has_owners_of(new));
+    let (had, has) = match stay || before == after {
+        true => (0, change.values),
+        false => {
+            let has = i64::from(xattr::count_values(vol, &Node { ino, raw: change.raw.clone() }));
+            (has - change.values, has)
+        }
+    };
+    (before.map(|usage| usage.and_values(had)), after.map(|usage| usage.and_values(has)))
 }
 
 /// Names the inode of a quota file.

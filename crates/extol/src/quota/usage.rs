@@ -1,7 +1,7 @@
 //! What an inode's record means for the usage of its owners.
 
-use extol_ondisk::Inode;
 use extol_ondisk::quota::{Entry, Kind};
+use extol_ondisk::{Inode, InodeFlags};
 use smallvec::{SmallVec, smallvec};
 
 /// The owners of an inode.
@@ -37,12 +37,27 @@ pub(crate) struct Usage {
     ids: Ids,
     /// Bytes.
     space: u64,
+    /// Itself, and the attribute values in inodes of their own that it pays for.
+    inodes: i64,
 }
 
 impl Usage {
-    /// Of a record.
-    pub fn of(raw: &Inode) -> Self {
-        Self { ids: Ids::of_inode(raw), space: raw.blocks.saturating_mul(512) }
+    /// Of a record, without attribute values. `None`: the inode is such a value, for which those
+    /// pay that refer to it.
+    pub fn of(raw: &Inode) -> Option<Self> {
+        let space = raw.blocks.saturating_mul(512);
+        let is_value = raw.flags.contains(InodeFlags::EA_INODE);
+        (!is_value).then(|| Self { ids: Ids::of_inode(raw), space, inodes: 1 })
+    }
+
+    /// With so many more inodes.
+    pub fn and_values(self, values: i64) -> Self {
+        Self { inodes: self.inodes.saturating_add(values), ..self }
+    }
+
+    /// True if the same ids have both.
+    pub fn has_owners_of(self, other: Self) -> bool {
+        self.ids == other.ids
     }
 }
 
@@ -55,7 +70,8 @@ pub(super) struct Amount {
 
 impl Amount {
     fn of(usage: Usage, sign: i64) -> Self {
-        Self { space: i128::from(usage.space) * i128::from(sign), inodes: sign }
+        let space = i128::from(usage.space) * i128::from(sign);
+        Self { space, inodes: usage.inodes.saturating_mul(sign) }
     }
 
     /// Adds it to an entry. Usage that was too low ends at zero, and none is beyond what a file can
@@ -82,7 +98,9 @@ pub(super) fn differences(
     match (before, after) {
         (Some(old), Some(new)) if id(old) == id(new) => {
             let space = i128::from(new.space) - i128::from(old.space);
-            if space == 0 { smallvec![] } else { smallvec![(id(new), Amount { space, inodes: 0 })] }
+            let inodes = new.inodes.saturating_sub(old.inodes);
+            let amount = Amount { space, inodes };
+            if (space, inodes) == (0, 0) { smallvec![] } else { smallvec![(id(new), amount)] }
         }
         (old, new) => {
             let goes = old.map(|old| (id(old), Amount::of(old, -1)));

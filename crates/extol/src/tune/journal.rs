@@ -247,7 +247,7 @@ impl Made {
                 h,
                 InodeNr::JOURNAL,
                 &self.inode,
-                Change { data: true, born: true, gone: false },
+                Change { data: true, born: true, ..Change::default() },
             )
         })?;
         vol.journal.checkpoint_all(&[]).map_err(error::journal)?;

@@ -102,7 +102,7 @@ impl Made {
             })
             .map_err(error::journal)?;
         }
-        vol.write_inode(h, ino, &node.raw, Change { data: true, born: true, gone: false })?;
+        vol.write_inode(h, ino, &node.raw, Change { data: true, born: true, ..Change::default() })?;
         Ok(ino)
     }
 }

@@ -12,13 +12,14 @@ use extol_ondisk::{Inode, InodeFlags, InodeNr, Superblock};
 use extol_vfs::FsError;
 
 use super::{Result, refuse};
-use crate::alloc::{Allocator, Run};
+use crate::alloc::Allocator;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map::{self, Discard};
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::quota::{self, Ids};
+use crate::xattr;
 
 /// Credits of a new file beside those for its blocks: its inode and map.
 const OTHERS: u32 = 16;
@@ -37,13 +38,14 @@ impl Made {
     /// For these kinds of owners.
     pub fn plan(fs: &MountedFs, kinds: &[Kind]) -> Result<Self> {
         let mut used: Vec<HashMap<u32, Entry>> = kinds.iter().map(|_| HashMap::new()).collect();
-        count(fs, &mut |raw| {
-            let ids = Ids::of_inode(raw);
+        count(fs, &mut |node| {
+            let ids = Ids::of_inode(&node.raw);
+            let values = xattr::count_values(&fs.vol, node);
             for (kind, used) in kinds.iter().zip(&mut used) {
                 let id = ids.of(*kind);
                 let entry = used.entry(id).or_insert(Entry::new(id));
-                entry.space = entry.space.saturating_add(raw.blocks.saturating_mul(512));
-                entry.inodes += 1;
+                entry.space = entry.space.saturating_add(node.raw.blocks.saturating_mul(512));
+                entry.inodes += 1 + u64::from(values);
             }
         })?;
         let files = kinds.iter().zip(used).map(|(kind, used)| Ok((*kind, contents(*kind, used)?)));
@@ -146,7 +148,7 @@ fn all_credits(fs: &MountedFs, node: &Node) -> Option<u32> {
 }
 
 /// Calls `each` with every inode that belongs to an owner.
-fn count(fs: &MountedFs, each: &mut dyn FnMut(&Inode)) -> std::result::Result<(), FsError> {
+fn count(fs: &MountedFs, each: &mut dyn FnMut(&Node)) -> std::result::Result<(), FsError> {
     let (vol, first) = (&fs.vol, fs.vol.geo.first_ino);
     let inodes = (first.0..=vol.geo.inodes()).map(InodeNr);
     for ino in std::iter::once(InodeNr::ROOT).chain(inodes) {
@@ -154,8 +156,8 @@ fn count(fs: &MountedFs, each: &mut dyn FnMut(&Inode)) -> std::result::Result<()
             continue;
         }
         let raw = vol.read_inode(ino)?;
-        if raw.links > 0 {
-            each(&raw);
+        if raw.links > 0 && !raw.flags.contains(InodeFlags::EA_INODE) {
+            each(&Node { ino, raw });
         }
     }
     Ok(())
@@ -196,15 +198,14 @@ fn write(
     let mut node = Node { ino, raw };
     let mut goal = vol.alloc.meta_goal(ino);
     for (lblk, part) in (0..).zip(bytes.chunks(vol.geo.block_len())) {
-        let nr = vol.alloc.alloc_meta(h, goal)?;
+        let nr = map::insert_meta(vol, h, &mut node, lblk, goal)?;
         goal = nr.plus(1);
-        map::insert(vol, h, &mut node, lblk, Run { start: nr, len: 1 }, false)?;
         let buf = h.create(nr).map_err(error::journal)?;
         let put = |block: &mut [u8]| {
             block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
         };
         h.modify(&buf, put).map_err(error::journal)?;
     }
-    let change = Change { data: true, born: true, gone: false };
+    let change = Change { data: true, born: true, ..Change::default() };
     vol.write_inode(h, ino, &node.raw, change)
 }

@@ -76,7 +76,7 @@ pub(crate) fn drop_value(
         }
     };
     if is_out {
-        node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
+        values.discount(node, uncharged);
     }
     Ok(is_out)
 }
@@ -97,11 +97,11 @@ pub(crate) fn drop_all(
     let named = if value::are_allowed(vol) { body(node).unwrap_or_default() } else { Vec::new() };
     let block = BlockArea::load(vol, node)?;
     let all = named.iter().chain(block.iter().flat_map(|b| &b.entries));
-    let uncharged = all.map(|entry| value::charge(vol, node, entry)).sum();
+    let uncharged: Vec<_> = all.map(|entry| value::charge(vol, node, entry)).collect();
     if node.raw.extra_isize != 0 {
         node.raw.tail.fill(0);
     }
-    node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
+    uncharged.into_iter().for_each(|charge| values.discount(node, charge));
     for entry in &named {
         value::release(vol, h, values, node, entry)?;
     }
@@ -207,12 +207,12 @@ pub(super) fn set_raw(
     // (A block that only this inode uses changes in place, which the inode does not show.)
     eligibility::note_ineligible(h, node.ino, Reason::Xattr);
     // (Before it may be deleted.)
-    let uncharged = found.map_or(0, |old| value::charge(vol, node, old));
+    let uncharged = found.and_then(|old| value::charge(vol, node, old));
     match value {
         Some(value) => store_value(vol, h, node, values, &areas, (index, name, value))?,
         None => take_out(vol, h, node, values, &areas, index, name)?,
     }
-    node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
+    values.discount(node, uncharged);
     Ok(())
 }
 
@@ -247,7 +247,7 @@ fn store_value(
         value::release(vol, h, values, node, &entry)?;
         return Err(e);
     }
-    node.raw.blocks = node.raw.blocks.saturating_add(value::charge(vol, node, &entry));
+    values.count(node, value::charge(vol, node, &entry));
     Ok(())
 }
 

@@ -101,6 +101,8 @@ struct Touched {
     names: i64,
     /// On the orphan list of the base: its `dtime` is a link.
     listed: bool,
+    /// How many more attribute values in inodes of their own count in it than there.
+    values: i64,
 }
 
 impl Touched {
@@ -252,6 +254,7 @@ impl Replay<'_> {
             before: Vec::new(),
             names: 0,
             listed: false,
+            values: 0,
         };
         if !self.vol.alloc.is_inode_used(ino)? {
             return Ok(touched);
@@ -272,13 +275,15 @@ impl Replay<'_> {
 
     /// Takes all that an inode has from it: data stays for [`settle`](Self::settle), the rest is
     /// freed.
-    fn empty(vol: &Volume, h: &mut Handle, node: &mut Node) -> Result<()> {
+    fn empty(vol: &Volume, h: &mut Handle, touched: &mut Touched) -> Result<()> {
+        let node = &mut touched.node;
         if node.raw.maps_blocks() && node.raw.blocks > 0 {
             let data = if node.raw.is_regular() { map::Discard::Keep } else { map::Discard::Free };
             finished(map::remove(vol, h, node, 0, u32::MAX, data)?)?;
         }
         let mut values = Values::new(&NothingNew, Time::default());
         xattr::drop_all(vol, h, node, &mut values)?;
+        touched.values += values.counted();
         match values.into_left().is_empty() {
             true => Ok(()),
             false => Err(too_much()),

@@ -41,7 +41,7 @@ impl Replay<'_> {
                     .in_inode((*ino).into()));
             }
             if t.life != Life::Absent {
-                Self::empty(vol, h, &mut t.node)?;
+                Self::empty(vol, h, t)?;
             }
             self.inodes.remove(ino);
         }
@@ -119,7 +119,8 @@ impl Replay<'_> {
                 t.node.raw.dtime = head;
                 head = *ino;
             }
-            let change = Change { born: t.base.is_none(), ..Change::default() };
+            let (born, values) = (t.base.is_none(), t.values);
+            let change = Change { born, values, ..Change::default() };
             self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, change)?;
         }
         Ok(head)

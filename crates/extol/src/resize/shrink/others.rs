@@ -28,7 +28,7 @@ impl Mover<'_> {
             let mut large = self.fs.values();
             let (node, shared) = (&mut st.node, &mut self.shared);
             let moved = xattr::relocate(vol, h, node, &mut large, self.limit, shared)?;
-            values::list(self.fs, h, large)?;
+            values::end(self.fs, h, st, large)?;
             st.store(self.fs, h, false).map(|()| moved)
         })?;
         self.moved.attribute_blocks += u64::from(moved);

@@ -62,12 +62,32 @@ pub(crate) struct Values<'a> {
     /// Values without users that the transaction has no room to delete: the caller puts them on the
     /// orphan list in the same handle.
     left: Vec<InodeNr>,
+    /// How many more of them count in the owner.
+    counted: i64,
 }
 
 impl<'a> Values<'a> {
     /// For one handle.
     pub fn new(orphans: &'a dyn OrphanCheck, now: Time) -> Self {
-        Self { orphans, now, left: Vec::new() }
+        Self { orphans, now, left: Vec::new(), counted: 0 }
+    }
+
+    /// How many more values count in the owner than before: it is written with that.
+    #[must_use]
+    pub fn counted(&self) -> i64 {
+        self.counted
+    }
+
+    /// An attribute of that [`charge`] counts in its owner.
+    pub(super) fn count(&mut self, owner: &mut Node, charge: Option<u64>) {
+        owner.raw.blocks = owner.raw.blocks.saturating_add(charge.unwrap_or(0));
+        self.counted += i64::from(charge.is_some());
+    }
+
+    /// An attribute of that [`charge`] counts in its owner no more.
+    pub(super) fn discount(&mut self, owner: &mut Node, charge: Option<u64>) {
+        owner.raw.blocks = owner.raw.blocks.saturating_sub(charge.unwrap_or(0));
+        self.counted -= i64::from(charge.is_some());
     }
 
     /// Values that are to be put on the orphan list.
@@ -134,19 +154,20 @@ fn is_value(raw: &Inode) -> bool {
 
 fn write(vol: &Volume, h: &mut Handle, node: &Node, born: bool) -> Result<()> {
     eligibility::note_ineligible(h, node.ino, Reason::Xattr);
-    vol.write_inode(h, node.ino, &node.raw, Change { data: true, born, gone: false })
+    vol.write_inode(h, node.ino, &node.raw, Change { data: true, born, ..Change::default() })
 }
 
-/// 512-byte units for which an entry's value counts in the inode that has it.
-pub(super) fn charge(vol: &Volume, owner: &Node, entry: &XattrEntry) -> u64 {
+/// 512-byte units for which an entry's value counts in the inode that has it, `None` if it is not
+/// in an inode of its own.
+pub(super) fn charge(vol: &Volume, owner: &Node, entry: &XattrEntry) -> Option<u64> {
     if !entry.has_inode() {
-        return 0;
+        return None;
     }
     let old_form = load(vol, InodeNr(entry.value_inum)).is_some_and(|value| {
         format::is_old_form(&value.raw, entry, owner.ino, owner.raw.generation)
     });
     let cluster = vol.geo.block_len() as u64 * u64::from(vol.geo.cluster_ratio.max(1));
-    if old_form { 0 } else { u64::from(entry.value_size).next_multiple_of(cluster) / 512 }
+    Some(if old_form { 0 } else { u64::from(entry.value_size).next_multiple_of(cluster) / 512 })
 }
 
 /// One more user of the value that an entry names.

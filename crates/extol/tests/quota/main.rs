@@ -1,8 +1,10 @@
 //! Volumes with quota files: whatever happens, usage is what the inodes say. e2fsck computes it
 //! anew and compares.
 
+#[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
+mod features;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -68,6 +70,10 @@ fn made(fs: &Ext4, result: Result<Attr, FsError>, what: &str) {
     }
 }
 
+fn attribute(dice: &mut Dice) -> &'static [u8] {
+    [b"user.a", b"user.b", b"user.c"][dice.roll(3) as usize]
+}
+
 /// One change by chance among a few names of one directory.
 fn step(fs: &Ext4, dir: u32, dice: &mut Dice) {
     let name = format!("f{}", dice.roll(24)).into_bytes();
@@ -116,10 +122,11 @@ fn step(fs: &Ext4, dir: u32, dice: &mut Dice) {
             may(fs.setattr(ino, &set), "project");
         }
         (8, Some(ino)) => {
-            let value = vec![b'v'; dice.roll(800) as usize];
-            may(fs.setxattr(ino, b"user.a", &value, XattrSet::Any), "setxattr");
+            // (Few values, so that inodes share them, and some longer than a block.)
+            let value = vec![b'v'; 400 * dice.roll(8) as usize];
+            may(fs.setxattr(ino, attribute(dice), &value, XattrSet::Any), "setxattr");
         }
-        (9, Some(ino)) => drop(may(fs.removexattr(ino, b"user.a"), "removexattr")),
+        (9, Some(ino)) => drop(may(fs.removexattr(ino, attribute(dice)), "removexattr")),
         (10, Some(ino)) => drop(may(fs.link(ino, dir, &other), "link")),
         (11, Some(_)) => {
             may(fs.rename(dir, &name, dir, &other, RenameFlags::empty()), "rename");
@@ -191,7 +198,7 @@ fn used(dev: &MemDevice, kind: &str) -> BTreeMap<u32, (u64, u64)> {
     rows.collect()
 }
 
-const FORMS: [(&str, &str); 9] = [
+const FORMS: [(&str, &str); 13] = [
     ("-t ext4 -b 1024 -O quota,project", ""),
     ("-t ext4 -b 4096 -O quota,project", ""),
     ("-t ext4 -b 1024 -O quota -E quotatype=grpquota", ""),
@@ -201,6 +208,10 @@ const FORMS: [(&str, &str); 9] = [
     ("-t ext4 -b 1024 -O quota,^metadata_csum,^extents,^64bit -I 128", ""),
     ("-t ext4 -b 1024 -O quota,project", "data=journal"),
     ("-t ext4 -b 1024 -O quota,project", "nodelalloc"),
+    ("-t ext4 -b 1024 -O quota,project,ea_inode", ""),
+    ("-t ext4 -b 1024 -O quota,project,bigalloc -C 8192", ""),
+    ("-t ext4 -b 4096 -O quota,bigalloc,inline_data -C 16384", "nodelalloc"),
+    ("-t ext4 -b 1024 -O quota,project,bigalloc,ea_inode,fast_commit -C 2048", ""),
 ];
 
 #[test]
@@ -260,7 +271,7 @@ fn a_quota_file_grows_with_the_ids() {
 
 #[test]
 fn usage_is_right_after_a_crash_at_any_moment() {
-    for (form, options) in [FORMS[0], FORMS[1], FORMS[3], FORMS[4]] {
+    for (form, options) in [0, 1, 3, 4, 9, 10, 12].map(|n| FORMS[n]) {
         let args: Vec<&str> = form.split(' ').collect();
         let base = image("16M", &args);
         let dev = Arc::new(RecordingDevice::new(base.snapshot()));
@@ -323,7 +334,13 @@ fn tuned(dev: &Arc<MemDevice>, features: &str) -> Result<(), TuneError> {
 
 #[test]
 fn tune_makes_quota_files_of_what_there_is_and_takes_them_away() {
-    for form in ["-b 1024", "-b 4096 -O orphan_file", "-b 1024 -O ^metadata_csum,^extents,^64bit"] {
+    for form in [
+        "-b 1024",
+        "-b 4096 -O orphan_file",
+        "-b 1024 -O ^metadata_csum,^extents,^64bit",
+        "-b 1024 -O ea_inode",
+        "-b 1024 -O bigalloc,ea_inode -C 8192",
+    ] {
         let args: Vec<&str> = ["-t", "ext4"].into_iter().chain(form.split(' ')).collect();
         let dev = image("48M", &args);
         let fs = opened(&dev, "");
