@@ -10,6 +10,7 @@ fn a_crash_leaves_all_of_a_tree_or_nothing() {
         &["-O", "verity", "-b", "1024", "-J", "size=4"][..],
         &["-O", "verity,orphan_file,fast_commit", "-b", "1024", "-J", "size=4"],
         &["-O", "verity,inline_data,^orphan_file"],
+        &["-O", "verity,bigalloc,quota", "-b", "1024", "-C", "8192", "-J", "size=4"],
     ] {
         let base = image("24M", &[&["-t", "ext4"], kind].concat());
         let fs = open(&base, "");

@@ -78,7 +78,7 @@ fn expected(contents: &[u8], how: &EnableVerity) -> String {
     format!("{name}:{}", String::from_utf8(out.stdout).unwrap().trim())
 }
 
-const KINDS: [&[&str]; 7] = [
+const KINDS: [&[&str]; 8] = [
     &["-O", "verity", "-b", "4096"],
     &["-O", "verity", "-b", "1024"],
     &["-O", "verity,orphan_file,fast_commit", "-b", "4096"],
@@ -86,6 +86,7 @@ const KINDS: [&[&str]; 7] = [
     &["-O", "verity,^has_journal", "-b", "4096"],
     &["-O", "verity,^metadata_csum,^64bit", "-I", "128"],
     &["-O", "verity,^orphan_file", "-b", "2048"],
+    &["-O", "verity,bigalloc,quota", "-b", "1024", "-C", "16384"],
 ];
 
 fn volume(kind: &[&str]) -> Arc<MemDevice> {
