@@ -21,6 +21,8 @@ use crate::mounted::MountedFs;
 
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
+/// Bytes of a page of Linux.
+const PAGE: u64 = 4096;
 
 /// Does what `mode` says with `offset..offset + len`.
 pub(crate) fn fallocate(
@@ -57,7 +59,7 @@ pub(crate) fn fallocate(
             allocate(fs, st, offset, end)?;
             grow(fs, cell, st, end, keep_size)?;
         }
-        Fallocate::PunchHole => punch(fs, st, offset, end.min(st.node.raw.size))?,
+        Fallocate::PunchHole => punch(fs, st, offset, end)?,
         Fallocate::CollapseRange => collapse(fs, st, offset, len)?,
         Fallocate::InsertRange => insert(fs, st, offset, len)?,
     }
@@ -183,12 +185,18 @@ fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> R
 }
 
 fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
-    if offset >= end {
+    let size = st.node.raw.size;
+    if offset >= size {
         return Ok(());
     }
-    // A range up to the end of the file includes all of its last block.
-    let bs = fs.vol.geo.block_len() as u64;
-    let end = if end == st.node.raw.size { end.div_ceil(bs) * bs } else { end };
+    // A range beyond the end of the file ends with the page in which that is, as in Linux: blocks
+    // that were allocated further behind stay.
+    let end = if end > size {
+        let page = PAGE.max(u64::from(fs.vol.geo.block_size.bytes()));
+        size.next_multiple_of(page).min(map::max_file_size(&fs.vol.geo, st.node.raw.flags))
+    } else {
+        end
+    };
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     if from < to {
         unmap(fs, st, from, to, false)?;
