@@ -21,7 +21,7 @@ tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:db
        mkfs.minix:util-linux mkfs.nilfs2:nilfs-tools
        cryptsetup:cryptsetup-bin pvcreate:lvm2 img2simg:android-sdk-libsparse-utils
         qemu-img:qemu-utils qemu-io:qemu-utils
-        mtree:mtree-netbsd matchpathcon:selinux-utils)
+        mtree:mtree-netbsd matchpathcon:selinux-utils fsverity:fsverity)
 # The guest (testing/guest), whose programs are those of the host.
 if [ "$(uname -m)" = x86_64 ]; then
     tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)

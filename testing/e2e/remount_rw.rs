@@ -195,10 +195,13 @@ fn refusals_leave_it_read_only() {
     assert!(before == std::fs::read(&image.path).expect("read"), "a refusal writes");
 
     // Extol can only read it.
-    let image =
-        Image::mke2fs(scratch.path(), "quota.img", 64 << 20, &["-t", "ext4", "-O", "quota"]);
+    let image = Image::mke2fs(scratch.path(), "shared.img", 64 << 20, &["-t", "ext4"]);
+    let _ = run(
+        tool("debugfs").args(["-w", "-R", "feature shared_blocks"]).arg(&image.path),
+        Duration::from_secs(60),
+    );
     let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
-    refused("quota");
+    refused("shared_blocks");
     mount.unmount();
 
     // An orphan list that cannot be.

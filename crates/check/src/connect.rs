@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extol_ondisk::{Compat, InodeNr, RoCompat};
 
-use crate::bytes::{join, le32};
 use crate::dirs::Read;
 use crate::error::Result;
 use crate::inodes::{Info, Inodes};
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
+use crate::xattr::value_inode;
 
 /// Most links that an inode can state.
 const LINK_MAX: u32 = 65_000;
@@ -89,7 +89,7 @@ pub(crate) fn links(
             && let Some(&refs) = value_refs.get(&ino)
         {
             found = 1;
-            value_users(vol, ino, refs, out)?;
+            value_inode(vol, ino, refs, out)?;
         }
         if found == 0 {
             out.push(
@@ -112,20 +112,6 @@ pub(crate) fn links(
             let what = format!("the inode states {links} links, but has {found}");
             out.push(Finding::error(Kind::LinkCount, what).inode(ino));
         }
-    }
-    Ok(())
-}
-
-/// An inode with an attribute's value counts the attributes that name it.
-fn value_users(vol: &Vol, ino: u32, refs: u64, out: &mut Findings) -> Result<()> {
-    let Some(b) = vol.inode(ino)? else { return Ok(()) };
-    // Change time and version hold the count, access time the checksum; in the old form there is no
-    // count.
-    let (atime, ctime) = (le32(&b, 8), le32(&b, 0x0C));
-    let stated = join(le32(&b, 0x24), ctime);
-    if stated != refs && ctime != atime {
-        let what = format!("the attribute inode states {stated} users, but has {refs}");
-        out.push(Finding::error(Kind::XattrInode, what).inode(ino));
     }
     Ok(())
 }

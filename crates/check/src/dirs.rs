@@ -12,7 +12,7 @@ use extol_ondisk::{FileType, Incompat, InodeNr, dirent};
 use crate::bytes::{le8, le16, le32, part};
 use crate::error::Result;
 use crate::htree::Tree;
-use crate::inodes::{Dir, DirContent, Inodes};
+use crate::inodes::{Dir, DirContent, Info, Inodes};
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
@@ -131,10 +131,21 @@ struct Place {
 
 impl Reader<'_> {
     fn error(&mut self, kind: Kind, place: Place, what: &str) {
+        let finding = self.finding(kind, place, what);
+        self.to.out.push(finding);
+    }
+
+    /// An error that e2fsck passes over.
+    fn error_beyond(&mut self, kind: Kind, place: Place, what: &str) {
+        let finding = self.finding(kind, place, what).beyond();
+        self.to.out.push(finding);
+    }
+
+    fn finding(&self, kind: Kind, place: Place, what: &str) -> Finding {
         let what = format!("directory block {}, offset {}: {what}", place.lblk, place.offset);
         let mut finding = Finding::error(kind, what).inode(self.dir.ino);
         finding.block = place.block;
-        self.to.out.push(finding);
+        finding
     }
 
     fn hole(&mut self, lblk: u64) {
@@ -321,7 +332,11 @@ impl Reader<'_> {
         if self.vol.never_written(group, index) {
             let what = format!("entry '{name}' leads to inode {}, which was never written", e.ino);
             self.error(Kind::GroupUnused, place, &what);
-        } else if !self.inodes.get(e.ino).is_some_and(crate::inodes::Info::is_used) {
+        } else if self.inodes.get(e.ino).is_some_and(|info| info.has(Info::EA_INODE)) {
+            // Linux refuses such an entry; e2fsck passes over it.
+            let what = format!("entry '{name}' leads to inode {}, which is for attributes", e.ino);
+            self.error_beyond(Kind::XattrInode, place, &what);
+        } else if !self.inodes.get(e.ino).is_some_and(Info::is_used) {
             let what = format!("entry '{name}' leads to inode {}, which is not in use", e.ino);
             self.error(Kind::DirUnusedInode, place, &what);
         }

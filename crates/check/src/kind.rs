@@ -117,6 +117,8 @@ kinds! {
     InlineData = "inline_data",
     /// An encrypted inode without a usable context.
     Encryption = "encryption",
+    /// A file of fs-verity whose contents, tree or descriptor have changed.
+    Verity = "verity",
     /// A directory has no contents at all.
     DirEmpty = "dir_empty",
     /// A directory has a hole or unwritten blocks.
@@ -175,6 +177,10 @@ kinds! {
     ResizeInode = "resize_inode",
     /// The multiple-mount protection is bad, or shows that the volume is in use.
     Mmp = "mmp",
+    /// A quota file cannot be read.
+    QuotaFile = "quota_file",
+    /// A quota file states another usage than the inodes have.
+    QuotaUsage = "quota_usage",
 }
 
 impl Serialize for Kind {

@@ -62,13 +62,15 @@
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
 //!   mount.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
+//! - `quota_file`: a tree that leads to no entry. e2fsck takes the entries of all data blocks.
+//! - `verity`: contents of a file of fs-verity that have changed, or its tree or descriptor. Linux
+//!   refuses to read them.
 //! - `block_bitmap`, its checksum, `group_count`: an inode table or bitmap of a group whose own
 //!   bitmap was never written, not marked in the bitmap of the group where it lies. e2fsck takes it
 //!   for marked, Linux would allocate the block.
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
-//! - usage in quota files: not compared; it follows from the files, and quotacheck corrects it;
 //! - names and policies in encrypted directories: not compared; that needs the policies of all
 //!   files;
 //! - names of case-insensitive directories: not folded; their hashes and duplicates are not
@@ -97,6 +99,7 @@ mod open;
 mod orphans;
 mod passes;
 mod paths;
+mod quota;
 mod raw;
 mod report;
 mod resize_inode;

@@ -12,7 +12,7 @@ use crate::report::{Counts, Finding, Findings, Kind};
 use crate::vol::Vol;
 use crate::{
     CheckOptions, Pass, Progress, bitmaps, connect, dirs, inode, journal, mmp, open, orphans,
-    paths, resize_inode, scan, work, xattr,
+    paths, quota, resize_inode, scan, work, xattr,
 };
 
 /// Directories that one thread takes at once.
@@ -39,6 +39,7 @@ pub(crate) fn run(
     journal::check(vol, out)?;
     orphans::check(vol, out)?;
     resize_inode::check(vol, out)?;
+    quota::check(vol, &scan.usage, out)?;
     counts.blocks_total = vol.geo.blocks();
     counts.blocks = vol.geo.blocks().saturating_sub(free_blocks);
     counts.inodes_total = u64::from(vol.geo.inodes());
@@ -62,6 +63,7 @@ struct Scan {
     inodes: Inodes,
     dirs: Vec<Dir>,
     shared: xattr::Shared,
+    usage: quota::Usage,
 }
 
 impl Passes<'_> {
@@ -84,12 +86,14 @@ impl Passes<'_> {
         let check = inode::InodeCheck { vol, claims, shared: &shared, low_dtime: low_dtime(vol) };
         let scanned = self.pieces(Pass::Inodes, groups, &|g| scan::group(&check, g as u32, max))?;
         let (mut infos, mut dirs) = (Vec::with_capacity(scanned.len()), Vec::new());
+        let mut usage = quota::Usage::default();
         let (mut large_file, mut large_dir) = (None, None);
         for group in scanned {
             infos.push(group.infos);
             dirs.extend(group.dirs);
             self.out.append(group.out);
             add(&mut self.counts, &group.counts);
+            usage.add(group.usage);
             large_file = large_file.or(group.large_file);
             large_dir = large_dir.or(group.large_dir);
         }
@@ -100,7 +104,7 @@ impl Passes<'_> {
         if let Some(root) = inodes.get(InodeNr::ROOT.0) {
             root.parent.store(InodeNr::ROOT.0, Relaxed);
         }
-        Ok(Scan { inodes, dirs, shared })
+        Ok(Scan { inodes, dirs, shared, usage })
     }
 
     /// Pass 2.

@@ -117,6 +117,12 @@ impl<'a> Raw<'a> {
     pub(crate) fn maps_blocks(&self, geo: &Geometry) -> bool {
         match self.kind() {
             Some(FileType::Regular | FileType::Directory) => {}
+            // As Linux decides it: blocks may be those of attributes.
+            Some(FileType::Symlink) if geo.incompat().contains(Incompat::EA_INODE) => {
+                if self.is_fast_symlink() {
+                    return false;
+                }
+            }
             Some(FileType::Symlink) => {
                 if self.file_acl(geo) == 0 {
                     if self.blocks_lo() == 0 {

@@ -5,19 +5,20 @@ mod batch;
 mod blocks;
 mod current;
 mod handle;
+mod mountable;
 mod reopen;
 mod resize;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::SharedDevice;
 use extol_vfs::{
-    Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, Done, Fallocate, FileExtent,
-    FileId, FileSystem, Fragments, FsError, GrowError, Identity, Job, Mountable, NewNode, OpenNr,
-    Reader, RemountError, RenameFlags, Resized, Result, Seek, SetAttr, Shutdown, StatFs, Tunables,
-    Tune, VolumeControl, XattrSet,
+    Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, EnableVerity, Fallocate,
+    FileExtent, FileId, FileSystem, Fragments, FsError, GrowError, Identity, Mountable, NewNode,
+    OpenNr, Reader, RemountError, RenameFlags, Resized, Result, Seek, SetAttr, Shutdown, StatFs,
+    Tunables, Tune, VerityDigest, VerityPart, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -26,7 +27,7 @@ use crate::error;
 use crate::maintenance;
 use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
-use crate::ops::{attrs, create, files, names, references, rename, xattrs};
+use crate::ops::{attrs, create, files, names, references, rename, verity, xattrs};
 use crate::tune;
 pub use batch::Batch;
 use current::{Current, Held};
@@ -296,9 +297,14 @@ impl FileSystem for Ext4 {
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs();
         fs.sb.refresh();
-        let blocks = fs.sb.read(|sb| sb.blocks_count);
-        let overhead = if fs.runtime.minixdf.load() { 0 } else { fs.vol.alloc.overhead_blocks() };
-        let c = fs.vol.alloc.counters();
+        let (blocks, stated) = fs.sb.read(|sb| (sb.blocks_count, sb.overhead_clusters));
+        let overhead = match stated {
+            _ if fs.runtime.minixdf.load() => 0,
+            // As Linux: clusters that some metadata shares are not counted again.
+            1.. if fs.vol.geo.has_clusters() => fs.vol.geo.cluster_blocks(stated.into()),
+            _ => fs.vol.alloc.overhead_blocks(),
+        };
+        let c = fs.vol.alloc.block_counters();
         Ok(StatFs {
             block_size: fs.vol.geo.block_size.bytes(),
             blocks: blocks.saturating_sub(overhead),
@@ -388,6 +394,24 @@ impl VolumeControl for Ext4 {
         self.change(|fs| crate::resize::defragment(fs, ino))
     }
 
+    fn enable_verity(&self, ino: u32, how: &EnableVerity) -> Result<()> {
+        self.change(|fs| verity::enable(fs, ino, how))
+    }
+
+    fn measure_verity(&self, ino: u32) -> Result<VerityDigest> {
+        self.op(|fs| verity::measure(fs, ino))
+    }
+
+    fn read_verity(
+        &self,
+        ino: u32,
+        part: VerityPart,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        self.op(|fs| verity::part(fs, ino, part, offset, buf))
+    }
+
     fn grow(
         &self,
         bytes: Option<u64>,
@@ -415,82 +439,6 @@ impl VolumeControl for Ext4 {
 
     fn stats_json(&self) -> String {
         serde_json::to_string(&self.stats()).unwrap_or_default()
-    }
-}
-
-impl Mountable for Ext4 {
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.op(|fs| names::open_by_number(fs, ino))
-    }
-
-    fn count_opens(&self) {
-        self.fs().table.count_opens();
-    }
-
-    fn opened(&self, ino: u32) -> Result<OpenNr> {
-        self.fs().table.open(ino)
-    }
-
-    fn closed(&self, ino: u32) {
-        let fs = self.fs();
-        if fs.table.close(&fs.vol, ino) {
-            references::unused(&fs, ino);
-        }
-    }
-
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|fs| files::write(fs, ino, offset, data, author))
-    }
-
-    fn fallocate_as(
-        &self,
-        ino: u32,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-        author: Author,
-    ) -> Result<()> {
-        self.change(|fs| files::fallocate(fs, ino, mode, (offset, len), author))
-    }
-
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        self.change(|fs| files::kill_privileges(fs, ino, outsider))
-    }
-
-    fn fsync_open(&self, ino: u32, open: OpenNr, data_only: bool) -> Result<()> {
-        self.op(|fs| files::fsync(fs, (ino, open), data_only))
-    }
-
-    fn fsync_then(
-        &self,
-        file: (u32, OpenNr),
-        data_only: bool,
-        done: Done,
-        lead: &mut dyn FnMut(Job),
-    ) {
-        let fs = self.fs();
-        fs.operations.add();
-        files::fsync_then(&fs, file, data_only, done, lead);
-    }
-
-    fn refuse_when_frozen(&self) {
-        self.fs().freeze_gate.refuse();
-    }
-
-    fn wait_thawed(&self) {
-        self.fs().freeze_gate.wait_open();
-    }
-
-    fn caches_sizes(&self) {
-        self.sizes_cached.store(true, Ordering::Release);
-    }
-
-    fn take_outdated(&self) -> Vec<u32> {
-        self.outdated()
-    }
-
-    fn unmounted(&self) -> Result<()> {
-        self.unmount()
     }
 }
 

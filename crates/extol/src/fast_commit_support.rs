@@ -5,15 +5,20 @@
 //! |---|---|---|---|
 //! | without the feature | refused: how to get it | off | off |
 //! | `data=journal` | off, with a note | off, with a note | off |
+//! | clusters of several blocks | off, with a note | off, with a note | off |
 //! | log too short for the area | refused: how to get a longer one | off, with a note | off |
 //! | has room | on | on | off, the area is kept |
 //!
 //! The area and the option are two things. A mount of a volume with the feature reserves the area
 //! in the log, whatever the option: so the option can change while the volume is mounted, and the
 //! log does not. There is no area only where it can never be used (`data=journal`, which no
-//! remount changes, or no room).
+//! remount changes, clusters, or no room).
+//!
+//! Volumes with clusters (bigalloc): what replays fast commits beside Extol, Linux and e2fsck,
+//! counts blocks there where clusters are to be counted. So Extol replays them and writes none.
 
 use extol_jbd2::format::{JournalSuperblock, MIN_LOG_BLOCKS};
+use extol_ondisk::{Compat, RoCompat, Superblock};
 
 use crate::options::DataMode;
 
@@ -37,6 +42,8 @@ pub(crate) enum Obstacle {
     NoLog,
     /// File data goes through the log.
     DataJournal,
+    /// Clusters have several blocks (bigalloc).
+    Clusters,
     /// A log of so many blocks has no room.
     Short(u32),
 }
@@ -54,6 +61,12 @@ impl Obstacle {
         (!log.v2 || log.maxlen < Self::least_log(log)).then_some(Self::Short(log.maxlen))
     }
 
+    /// The first obstacle of a volume.
+    pub fn of(sb: &Superblock, log: Option<&JournalSuperblock>, data: DataMode) -> Option<Self> {
+        let feature = sb.feature_compat.contains(Compat::FAST_COMMIT);
+        Self::find(feature, log, data).or_else(|| has_clusters(sb).then_some(Self::Clusters))
+    }
+
     /// Blocks that `log` must have. As Linux counts: what the area leaves must be a log by itself.
     pub fn least_log(log: &JournalSuperblock) -> u32 {
         let enough = MIN_LOG_BLOCKS.saturating_add(log.first.saturating_sub(1));
@@ -66,6 +79,7 @@ impl Obstacle {
             Self::NoFeature => "the volume lacks the feature (extol tune -O fast_commit)".into(),
             Self::NoLog => "there is no journal that could be read".into(),
             Self::DataJournal => "data=journal".into(),
+            Self::Clusters => "the volume has clusters (bigalloc)".into(),
             Self::Short(blocks) => format!("a journal of {blocks} blocks has no room for them"),
         }
     }
@@ -80,12 +94,18 @@ impl Obstacle {
             }
             Self::NoLog => "can't mount with fast_commit, fs mounted w/o journal".into(),
             Self::DataJournal => "data=journal disables fast commits".into(),
+            Self::Clusters => "clusters (bigalloc) disable fast commits".into(),
             Self::Short(blocks) => format!(
                 "fast_commit: a journal of {blocks} blocks has no room for fast commits; unmount, \
                  run extol tune -O ^has_journal, then extol tune -J size=16 -O fast_commit"
             ),
         }
     }
+}
+
+/// True if clusters have several blocks.
+pub(crate) fn has_clusters(sb: &Superblock) -> bool {
+    sb.feature_ro_compat.contains(RoCompat::BIGALLOC) && sb.log_cluster_size > sb.log_block_size
 }
 
 /// Decides. `asked` is the option, if it was given.
@@ -101,7 +121,7 @@ pub(crate) fn decide(
         (None, asked) => Ok(FastCommits { area: true, on: asked.unwrap_or(true), note: None }),
         (Some(Obstacle::NoFeature | Obstacle::NoLog), None | Some(false))
         | (Some(_), Some(false)) => off(None),
-        (Some(why @ Obstacle::DataJournal), _) => off(Some(why.line())),
+        (Some(why @ (Obstacle::DataJournal | Obstacle::Clusters)), _) => off(Some(why.line())),
         (Some(Obstacle::Short(blocks)), None) => off(Some(format!(
             "a journal of {blocks} blocks has no room for fast commits: they are off"
         ))),

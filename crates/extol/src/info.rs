@@ -107,7 +107,7 @@ pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<In
     let log = log.and_then(|log| recovery::read_superblock(&*log.device, &log.map).ok());
     let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
     let data = MountOptions::default().effective(&sb).journal.data_mode.unwrap_or_default();
-    let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
+    let obstacle = Obstacle::of(&sb, log.as_ref(), data);
     let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
     if sb.state.contains(State::ERROR) {

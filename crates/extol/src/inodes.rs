@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use extol_ondisk::{InodeFlags, InodeNr};
+use extol_ondisk::{Inode, InodeFlags, InodeNr};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, OpenNr, Result};
 use foldhash::fast::RandomState;
@@ -156,6 +156,15 @@ impl Shard {
     }
 }
 
+/// The inode, if a name may lead to it.
+fn named(ino: u32, raw: Inode) -> Result<Inode> {
+    if raw.flags.contains(InodeFlags::EA_INODE) {
+        let what = "a name leads to an inode that holds the value of an attribute";
+        return Err(FsError::corrupt(what).in_inode(ino.into()));
+    }
+    Ok(raw)
+}
+
 /// All inodes in memory.
 pub(crate) struct InodeTable {
     shards: Vec<CachePadded<Mutex<Shard, { Rank::InodeShard as u8 }>>>,
@@ -216,7 +225,7 @@ impl InodeTable {
         let mut state = cell.state.write();
         shard.insert(&cell, self.capacity);
         drop(shard);
-        match vol.read_inode(InodeNr(ino)) {
+        match vol.read_inode(InodeNr(ino)).and_then(|raw| named(ino, raw)) {
             Ok(raw) => {
                 cell.set_kind(raw.is_dir());
                 self.note_flags(raw.flags);

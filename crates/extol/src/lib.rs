@@ -24,11 +24,11 @@
 //!   data                        file bytes: dirty pages, map after write
 //!   services  error_state       background threads, and the state after an error
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
-//!     (dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
-//!   volume  dir  xattr  inline  map  fast_commit        what is on the device
+//!     (verity, dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
+//!   volume  dir  encrypted  xattr  inline  map  quota  fast_commit   what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
-//!   runtime_options  fast_commit_support  superblock  node  options  error
+//!   keys  runtime_options  fast_commit_support  superblock  node  options  error
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
@@ -42,6 +42,7 @@ pub(crate) mod alloc;
 pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
+pub(crate) mod encrypted;
 pub(crate) mod error;
 pub(crate) mod error_state;
 mod ext4;
@@ -53,6 +54,7 @@ pub(crate) mod guard;
 mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;
+pub(crate) mod keys;
 pub(crate) mod maintenance;
 pub(crate) mod map;
 pub(crate) mod mount;
@@ -62,6 +64,7 @@ pub(crate) mod ops;
 pub mod options;
 pub(crate) mod orphan;
 pub mod path;
+pub(crate) mod quota;
 pub(crate) mod remount;
 pub mod resize;
 pub(crate) mod runtime_options;
@@ -70,6 +73,7 @@ mod stats;
 pub(crate) mod superblock;
 pub(crate) mod throttle;
 pub mod tune;
+pub(crate) mod verity;
 pub(crate) mod volume;
 pub(crate) mod xattr;
 

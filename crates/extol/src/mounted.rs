@@ -5,8 +5,8 @@
 //! it. Its locks are in docs/design/lock-order.md.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::{DeviceError, SharedDevice};
@@ -24,7 +24,8 @@ use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
 use crate::dir;
 use crate::dirs_moved::DirsMoved;
-use crate::error;
+use crate::encrypted;
+use crate::error::{self, OpenError, OpenResult};
 use crate::error_state::record::ErrorState;
 use crate::fast_commit::eligibility::Change;
 use crate::fast_commit_support::Obstacle;
@@ -34,10 +35,13 @@ use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
+use crate::quota::Quotas;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
+use crate::xattr::Values;
 
 /// Mount options that a remount cannot change, and values that follow from them.
 #[derive(Debug)]
@@ -73,15 +77,21 @@ pub(crate) struct BaseDevice {
 /// The mounted file system.
 pub(crate) struct MountedFs {
     pub vol: Volume,
+    /// The quota files, if there are some; not before the volume is written.
+    pub quotas: OnceLock<Arc<Quotas>>,
     /// Excludes other writers of the volume; `None`: this mount writes to memory.
     pub guard: Option<Arc<Guard>>,
     pub sb: SuperCell,
     pub table: InodeTable,
     pub orphans: Orphans,
+    /// Attribute values on the orphan list that this mount is to delete.
+    pub values_left: parking_lot::Mutex<Vec<u32>>,
     pub dirty: DirtyIndex,
     /// `None`: clean file data is not cached.
     pub data_cache: Option<Arc<DataCache>>,
     pub readahead: ReadaheadThreads,
+    /// Blocks of Merkle trees that are verified.
+    pub verified: VerifiedBlocks,
     pub throttle: Arc<Throttle>,
     pub fixed: FixedOptions,
     /// Options in force until the next remount.
@@ -243,7 +253,8 @@ impl MountedFs {
         st.is_regular()
             && self.vol.journal.has_log()
             && (self.fixed.data == DataMode::Journal
-                || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
+                || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
+                || st.is_value())
     }
 
     /// True if new files begin inside their inode.
@@ -311,6 +322,11 @@ impl MountedFs {
         Ok(done)
     }
 
+    /// What a change of attributes needs for values in inodes of their own, in one handle.
+    pub fn values(&self) -> Values<'_> {
+        Values::new(&self.orphans, self.now())
+    }
+
     /// Attributes of an inode.
     pub fn attr(&self, st: &InodeState) -> Attr {
         let raw = &st.node.raw;
@@ -320,7 +336,8 @@ impl MountedFs {
             }
             _ => (0, 0),
         };
-        let per_block = u64::from(self.vol.geo.block_size.bytes()) / 512;
+        let geo = &self.vol.geo;
+        let per_cluster = geo.cluster_blocks(u64::from(geo.block_size.bytes()) / 512);
         let inline = if raw.flags.contains(InodeFlags::INLINE_DATA) && st.is_regular() {
             raw.size
         } else {
@@ -330,10 +347,10 @@ impl MountedFs {
             id: FileId { ino: st.node.ino.0, generation: raw.generation },
             kind: kind_of(st.kind()),
             perm: raw.mode & 0o7777,
-            size: raw.size,
+            size: encrypted::size(&self.vol, &st.node),
             // Contents inside the inode take no block, but a file that is not empty must not look
             // like a hole.
-            blocks: raw.blocks + st.pages.reserved() * per_block + inline.div_ceil(512),
+            blocks: raw.blocks + st.pages.reserved() * per_cluster + inline.div_ceil(512),
             nlink: u32::from(raw.links),
             uid: raw.uid,
             gid: raw.gid,
@@ -346,6 +363,17 @@ impl MountedFs {
             flags: (raw.flags & InodeFlags::USER_VISIBLE).bits(),
             project: raw.projid,
         }
+    }
+
+    /// Opens the quota files: from now on usage follows the inodes.
+    pub fn open_quotas(&self, sb: &Superblock) -> OpenResult<()> {
+        let opened = Quotas::open(&self.vol, sb);
+        let opened =
+            opened.map_err(|e| OpenError(format!("quotas cannot be kept: {e}; run e2fsck")))?;
+        if let Some(quotas) = opened {
+            let _ = self.quotas.set(quotas);
+        }
+        Ok(())
     }
 
     /// True if the volume counts more than 65000 subdirectories.
@@ -379,6 +407,16 @@ fn time(t: Timestamp) -> Time {
 impl InodeState {
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
     pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
+        self.store_as(fs, h, Change { data, ..Change::default() })
+    }
+
+    /// As [`store`](Self::store), for an inode that is not in use any more.
+    pub fn store_gone(&mut self, fs: &MountedFs, h: &mut Handle) -> Result<()> {
+        self.store_as(fs, h, Change { data: true, gone: true, ..Change::default() })
+    }
+
+    fn store_as(&mut self, fs: &MountedFs, h: &mut Handle, mut how: Change) -> Result<()> {
+        (how.born, how.values) = (self.is_new, std::mem::take(&mut self.values_counted));
         if !self.is_regular() {
             self.disk_size = self.node.raw.size;
         }
@@ -387,8 +425,7 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let change = Change { data, born: self.is_new };
-        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, change);
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, how);
         drop(links);
         self.node.raw.size = visible;
         result?;
@@ -396,7 +433,7 @@ impl InodeState {
         self.is_new = false;
         self.is_changed = true;
         self.sync_tid = h.tid();
-        if data {
+        if how.data {
             self.datasync_tid = h.tid();
         }
         Ok(())

@@ -37,6 +37,7 @@ use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
 use crate::node::Node;
 use crate::volume::Volume;
+use crate::xattr::OrphanCheck;
 
 /// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +127,6 @@ impl Orphans {
             };
             let place = crate::alloc::Run { start: pblk, len: 1 };
             vol.alloc.check_not_system(place).map_err(|e| e.in_inode(node.ino.0.into()))?;
-            vol.alloc.protect(place);
             let buf = vol.journal.read(pblk).map_err(error::journal)?;
             let data = buf.data();
             orphan_file::verify(&data, pblk, seed_of(vol, node.ino, node.raw.generation))
@@ -143,6 +143,10 @@ impl Orphans {
                 }
             }
             file.blocks.push(FileBlock { nr: pblk, free, from: 0 });
+        }
+        // (Its blocks may share a cluster, so not before all of them were checked.)
+        for block in &file.blocks {
+            vol.alloc.protect(crate::alloc::Run { start: block.nr, len: 1 });
         }
         let mut state = self.state.lock();
         state.places.extend(places);
@@ -305,6 +309,12 @@ impl Orphans {
             self.listed.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(())
+    }
+}
+
+impl OrphanCheck for Orphans {
+    fn is_orphan(&self, ino: InodeNr) -> bool {
+        self.contains(ino.0)
     }
 }
 

@@ -3,8 +3,8 @@
 //! It knows nothing of mount state or of inodes in memory: those are in `mounted`, one layer above.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use extol_block::{BlockNr, SharedDevice};
 use extol_jbd2::{Buf, Handle, Journal};
@@ -16,7 +16,33 @@ use crate::alloc::Allocator;
 use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
+use crate::keys::Keys;
+use crate::quota::usage::Usage;
 use crate::xattr::sharing::Sharing;
+
+/// What keeps the usage of owners. The records of inodes say all of it, so it hears of each change.
+pub(crate) trait Accounts: std::fmt::Debug + Send + Sync {
+    /// True if an inode belongs to owners.
+    fn counts(&self, vol: &Volume, ino: InodeNr) -> bool;
+
+    /// The record of an inode has changed: so does the usage of its owners.
+    ///
+    /// # Errors
+    /// A block cannot be read, or usage cannot be stored.
+    fn post(&self, vol: &Volume, h: &mut Handle, ino: InodeNr, change: &Posting<'_>) -> Result<()>;
+}
+
+/// What changed in a record, for [`Accounts`]. `None` is an inode that is not in use, or that no
+/// owner pays for.
+#[derive(Debug)]
+pub(crate) struct Posting<'a> {
+    pub before: Option<Usage>,
+    pub after: Option<Usage>,
+    /// As it is now; as it was, if the slot is cleared.
+    pub raw: &'a Inode,
+    /// How many more attribute values in inodes of their own it pays for.
+    pub values: i64,
+}
 
 /// The parts of an open volume that do not depend on inodes.
 #[derive(Debug)]
@@ -31,8 +57,12 @@ pub(crate) struct Volume {
     pub alloc: Arc<Allocator>,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
+    /// Keys of encrypted files.
+    pub keys: Keys,
     /// The dentry cache.
     pub dentries: DentryCache,
+    /// What keeps the usage of owners, once it does.
+    pub accounts: OnceLock<Arc<dyn Accounts>>,
     /// A directory listing found damage (RD-1 in `dir/readdir.rs`).
     pub dirs_damaged: AtomicBool,
 }
@@ -45,8 +75,17 @@ impl Volume {
         geo: Geometry,
         alloc: Arc<Allocator>,
     ) -> Self {
-        let (sharing, dentries) = (Sharing::default(), DentryCache::default());
-        Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
+        Self {
+            dev,
+            journal,
+            geo,
+            alloc,
+            sharing: Sharing::default(),
+            keys: Keys::default(),
+            dentries: DentryCache::default(),
+            accounts: OnceLock::new(),
+            dirs_damaged: AtomicBool::new(false),
+        }
     }
 
     /// Block and byte offset of an inode's slot in the inode table.
@@ -114,6 +153,12 @@ impl Volume {
     /// Fills the slot of an inode that is not in use any more with zeros (one credit).
     pub fn clear_inode(&self, h: &mut Handle, ino: InodeNr) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
+        if let Some(accounts) = self.accounts_of(ino) {
+            let raw = self.read_inode(ino)?;
+            let before = Usage::of(&raw);
+            let change = Posting { before, after: None, raw: &raw, values: 0 };
+            accounts.post(self, h, ino, &change)?;
+        }
         let size = usize::from(self.geo.inode_size);
         let clear = |bytes: &mut [u8]| {
             if let Some(slot) = bytes.get_mut(at..at + size) {
@@ -121,6 +166,11 @@ impl Volume {
             }
         };
         h.modify(&buf, clear).map_err(error::journal)
+    }
+
+    /// What keeps the usage of an inode's owners, if it has some.
+    fn accounts_of(&self, ino: InodeNr) -> Option<&dyn Accounts> {
+        self.accounts.get().filter(|accounts| accounts.counts(self, ino)).map(Arc::as_ref)
     }
 
     /// Puts the inode that `new` makes of a slot into it.
@@ -134,20 +184,30 @@ impl Volume {
         let (buf, at) = self.inode_buf(ino)?;
         let size = usize::from(self.geo.inode_size);
         let watched = eligibility::is_watched(h, ino, &self.geo);
-        let written = h
+        let accounts = self.accounts_of(ino);
+        let (written, posted) = h
             .modify(&buf, |bytes| {
-                let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(None) };
+                let Some(slot) = bytes.get_mut(at..at + size) else { return Ok((None, None)) };
                 // (Inodes of the usual sizes need no allocation.)
                 let before = watched.then(|| SmallVec::<[u8; 256]>::from_slice(slot));
+                let old = match accounts.is_some() && !how.born {
+                    true => Usage::of(&Inode::decode(slot, ino, &self.geo)?),
+                    false => None,
+                };
                 let inode = new(slot)?;
                 inode.encode_into(slot, ino, &self.geo);
-                Ok(before.map(|before| eligibility::assess(&before, &inode, slot, how)))
+                let assess =
+                    |before: SmallVec<[u8; 256]>| eligibility::assess(&before, &inode, slot, how);
+                Ok((before.map(assess), Some((old, inode))))
             })
             .map_err(error::journal)?
             .map_err(|e: OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
         if let Some(written) = written {
             eligibility::note_inode(h, ino, written, &self.geo, &self.alloc);
         }
-        Ok(())
+        let (Some(accounts), Some((before, raw))) = (accounts, posted) else { return Ok(()) };
+        let after = if how.gone { None } else { Usage::of(&raw) };
+        let change = Posting { before, after, raw: &raw, values: how.values };
+        accounts.post(self, h, ino, &change)
     }
 }

@@ -6,6 +6,7 @@ use extol_testkit::{assert_drawing, assert_layers};
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
+    &["keys"],
     &["options"],
     &["node"],
     &["superblock"],
@@ -22,10 +23,13 @@ const LAYERS: &[&[&str]] = &[
     // What is on the device. Inodes are read and written through the volume, which tells fast
     // commits of each change, and keeps the dentry cache and the shared attribute blocks.
     &["dir/dentry_cache", "xattr/sharing"],
+    &["quota/usage"],
     &["volume"],
     &["map"],
     &["xattr"],
+    &["quota"],
     &["inline"],
+    &["encrypted"],
     &["dir"],
     &["fast_commit"],
     // The parts of the mounted state.
@@ -36,6 +40,7 @@ const LAYERS: &[&[&str]] = &[
     &["services/lazy_init/thread"],
     &["services/lazy_init/state"],
     &["data/delalloc", "data/cache", "data/readahead/threads"],
+    &["verity"],
     &["inodes", "orphan"],
     &["data/dirty"],
     &["mounted"],

@@ -30,6 +30,7 @@ pub fn errno(error: &FsError) -> i32 {
         FsError::NoJournal => libc::ENODEV,
         FsError::SymlinkLoop => libc::ELOOP,
         FsError::CrossDevice => libc::EXDEV,
+        FsError::NoKey => libc::ENOKEY,
         FsError::Corrupt { .. } => libc::EUCLEAN,
         FsError::Io(_) => libc::EIO,
         // `FsError` may grow; what has no errno of its own is an I/O error to the caller.
@@ -81,6 +82,7 @@ mod tests {
             (FsError::NoJournal, 19),
             (FsError::SymlinkLoop, 40),
             (FsError::CrossDevice, 18),
+            (FsError::NoKey, 126),
             (FsError::corrupt("x"), 117),
             (FsError::Io("x".into()), 5),
         ];

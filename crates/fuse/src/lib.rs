@@ -40,6 +40,11 @@
 //! notification invalidates the kernel's copy. With the write-back cache the kernel owns size,
 //! mtime and ctime of the files that it caches and sends them by `SETATTR`.
 //!
+//! On a volume with casefold the kernel asks for each name, and each missing one, every time
+//! ([`Mountable::names_have_spellings`](extol_vfs::Mountable::names_have_spellings)). It knows
+//! nothing of other spellings: when one is unlinked, the others would still lead to the file; when
+//! one is made, the others would still be missing.
+//!
 //! # References
 //!
 //! Every reply that names an inode (lookup, create, mkdir, link …, each entry of readdirplus)

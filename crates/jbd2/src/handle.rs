@@ -20,7 +20,7 @@ use extol_sync::atomic::Ordering;
 
 use crate::cache::{Buf, Seal};
 use crate::fast::source::Notes;
-use crate::journal::Journal;
+use crate::journal::{Joined, Journal};
 use crate::planted;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -36,6 +36,8 @@ pub struct Handle {
     /// `None` once stopped.
     tx: Option<Arc<Transaction>>,
     credits: u32,
+    /// Credits left for changes that the operation does not know of.
+    aside: u32,
     /// It has changed something in its transaction.
     changed: bool,
     /// Metadata reads of this thread that had failed when it began.
@@ -45,10 +47,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
+    pub(crate) fn new(journal: Arc<Journal>, joined: Joined) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, notes: None }
+        let Joined { tx, credits, aside } = joined;
+        Self { journal, tx: Some(tx), credits, aside, changed: false, failed_reads, notes: None }
     }
 
     /// The transaction it belongs to (another one after a restart).
@@ -83,7 +86,24 @@ impl Handle {
     /// # Errors
     /// If the journal was aborted.
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        self.change(buf, None, f)
+        self.change(buf, None, Self::charge, f)
+    }
+
+    /// As [`modify`](Self::modify), for a change that the operation does not know of: it costs one
+    /// of the credits that every handle has beside those of its operation
+    /// ([`Journal::set_side_credits`]).
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_aside<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.change(buf, None, Self::charge_aside, f)
+    }
+
+    fn charge_aside(&mut self) {
+        match self.aside.checked_sub(1) {
+            Some(left) => self.aside = left,
+            None => self.charge(),
+        }
     }
 
     /// As [`modify`](Self::modify), but the checksum is `seal`'s business, once, when the
@@ -97,13 +117,14 @@ impl Handle {
         seal: Seal,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        self.change(buf, Some(seal), f)
+        self.change(buf, Some(seal), Self::charge, f)
     }
 
     fn change<R>(
         &mut self,
         buf: &Arc<Buf>,
         seal: Option<Seal>,
+        charge: fn(&mut Self),
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         self.journal.check_aborted()?;
@@ -126,7 +147,7 @@ impl Handle {
         let result = f(bytes);
         drop(state);
         if first_change {
-            self.charge();
+            charge(self);
         }
         Ok(result)
     }
@@ -200,20 +221,28 @@ impl Handle {
         self.leave(true);
         self.journal.request_commit(old);
         crate::order::wanted();
-        let (tx, credits) = self.journal.join(credits)?;
+        let Joined { tx, credits, aside } = self.journal.join(credits)?;
         crate::order::opened();
         self.tx = Some(tx);
-        self.credits = credits;
+        (self.credits, self.aside) = (credits, aside);
         self.changed = false;
         Ok(())
     }
 
-    /// Makes sure that at least `credits` are left: extends, else restarts. True if it restarted.
+    /// Makes sure that at least `credits` are left, and beside them those that every handle has:
+    /// extends, else restarts. True if it restarted.
     ///
     /// # Errors
     /// As [`extend`](Self::extend) and [`restart`](Self::restart).
     pub fn ensure(&mut self, credits: u32) -> Result<bool> {
-        if self.credits >= credits || self.extend(credits - self.credits)? {
+        let aside = self.journal.side_credits().saturating_sub(self.aside);
+        let missing = credits.saturating_sub(self.credits);
+        if missing + aside == 0 {
+            return Ok(false);
+        }
+        if self.extend(missing + aside)? {
+            self.credits -= aside;
+            self.aside += aside;
             return Ok(false);
         }
         self.restart(credits)?;
@@ -272,8 +301,8 @@ impl Handle {
                 source.apply(tx.tid, notes, finished);
             }
             crate::order::closed();
-            self.journal.leave(self.credits);
-            self.credits = 0;
+            self.journal.leave(self.credits + self.aside);
+            (self.credits, self.aside) = (0, 0);
         }
     }
 }

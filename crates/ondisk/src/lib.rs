@@ -35,6 +35,7 @@ pub mod indirect;
 pub mod inode;
 pub mod mmp;
 pub mod orphan_file;
+pub mod quota;
 pub mod shared_super;
 pub mod superblock;
 pub mod xattr;

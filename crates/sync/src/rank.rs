@@ -45,10 +45,14 @@ ranks! {
     File,
     /// An open journal handle: not a lock, but a commit waits for it.
     Handle,
+    /// How many attributes use a value.
+    Values,
     /// The list of orphans.
     Orphans,
     /// A shard of the inodes in memory.
     InodeShard,
+    /// A quota file: where its entries are.
+    Quota,
     /// A discard of free blocks, or an allocation that is about to fail.
     Trim,
     /// A block group.

@@ -78,6 +78,9 @@ pub enum FsError {
     /// EXDEV: the two names are in different projects.
     #[error("invalid cross-device link")]
     CrossDevice,
+    /// ENOKEY: the key of an encrypted file is not there.
+    #[error("the encryption key is not available")]
+    NoKey,
     /// ELOOP.
     #[error("too many levels of symbolic links")]
     SymlinkLoop,

@@ -236,6 +236,40 @@ pub trait VolumeControl: FileSystem {
         Err(FsError::NotSupported("this file system cannot move files"))
     }
 
+    /// Makes a regular file one of fs-verity: its contents never change again, and each read of
+    /// them is checked against a Merkle tree. The caller sees to it that no process has it open for
+    /// writing.
+    ///
+    /// # Errors
+    /// `Exists` if it is one already; `NotSupported` if the volume, or this file, cannot be one;
+    /// `NotPermitted` if it is immutable or append-only; `Invalid`.
+    fn enable_verity(&self, _ino: u32, _how: &EnableVerity) -> Result<()> {
+        Err(FsError::NotSupported("this file system has no fs-verity"))
+    }
+
+    /// The digest of a file of fs-verity.
+    ///
+    /// # Errors
+    /// `NoAttribute` if it is none.
+    fn measure_verity(&self, _ino: u32) -> Result<VerityDigest> {
+        Err(FsError::NotSupported("this file system has no fs-verity"))
+    }
+
+    /// Reads what a file of fs-verity has behind its contents, at `offset` of that part; the count
+    /// is short only at its end.
+    ///
+    /// # Errors
+    /// `NoAttribute` if it is none, or has no signature.
+    fn read_verity(
+        &self,
+        _ino: u32,
+        _part: VerityPart,
+        _offset: u64,
+        _buf: &mut [u8],
+    ) -> Result<usize> {
+        Err(FsError::NotSupported("this file system has no fs-verity"))
+    }
+
     /// Makes the volume so many bytes long, or as long as its device, while it is in use. With
     /// `at_most` it may end early, at a size in between.
     ///
@@ -357,6 +391,13 @@ pub trait Mountable: VolumeControl {
     /// it keeps cannot be taken from it, so a volume that an error has stopped cannot be opened
     /// again below it.
     fn caches_sizes(&self) {}
+
+    /// True if directories may find a name by other spellings as well. A front end that remembers
+    /// names, or that they are missing, asks for each again: a change of one spelling changes where
+    /// the others lead, and a directory may begin to fold names.
+    fn names_have_spellings(&self) -> bool {
+        false
+    }
 
     /// After a remount: the inodes of which a front end must drop all that it caches, because the
     /// file system was read again from its device. They are told once.

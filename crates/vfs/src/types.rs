@@ -439,3 +439,36 @@ impl Shutdown {
         [Self::Sync, Self::FlushLog, Self::Now].get(mode as usize).copied()
     }
 }
+
+/// How a file becomes one of fs-verity: the argument of `FS_IOC_ENABLE_VERITY`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EnableVerity {
+    /// Number of the hash algorithm: 1 is SHA-256, 2 is SHA-512.
+    pub algorithm: u8,
+    /// Bytes of a block of the Merkle tree.
+    pub block_size: u32,
+    /// At most 32 bytes.
+    pub salt: Vec<u8>,
+    /// Stored with the file, and not checked.
+    pub signature: Vec<u8>,
+}
+
+/// The digest of a file of fs-verity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerityDigest {
+    /// Number of the hash algorithm.
+    pub algorithm: u8,
+    /// Its hash.
+    pub bytes: Vec<u8>,
+}
+
+/// What a file of fs-verity has behind its contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VerityPart {
+    /// The Merkle tree.
+    Tree,
+    /// The descriptor, as it is hashed.
+    Descriptor,
+    /// The signature.
+    Signature,
+}

@@ -471,6 +471,26 @@ impl Actor {
         Ok(())
     }
 
+    /// Sets or removes an attribute by its name, which the model does not look at. (Where it finds
+    /// no room, or nothing to remove, nothing has changed.)
+    pub fn change_xattr(&mut self, path: &str, name: &str, value: Option<&[u8]>) -> Done {
+        let full = self.full(path);
+        let len = value.map(<[u8]>::len);
+        let text = format!("set {name} of {path} to {len:?} bytes");
+        self.act(&text, |fs| {
+            let done = match value {
+                Some(value) => fs.set_xattr(&full, name, value, XattrSet::Any),
+                None => fs.remove_xattr(&full, name),
+            };
+            match done {
+                Err(FsError::NoSpace | FsError::NoAttribute) => Ok(()),
+                done => done,
+            }
+        })?;
+        self.history.quiet(text);
+        Ok(())
+    }
+
     /// Sets permissions, which the model does not look at.
     pub fn chmod(&mut self, path: &str, mode: u16) -> Done {
         let full = self.full(path);

@@ -159,6 +159,13 @@ pub const VARIANTS: &[Variant] = &[
         features: "inline_data,orphan_file",
         ..PLAIN
     },
+    Variant { name: "values", about: "ea_inode", features: "ea_inode", ..PLAIN },
+    Variant {
+        name: "values-none",
+        about: "ea_inode without checksums, orphans in a file",
+        features: "ea_inode,^metadata_csum,uninit_bg,orphan_file",
+        ..PLAIN
+    },
     Variant {
         name: "lazy",
         about: "inode tables full of old contents",
@@ -289,6 +296,12 @@ pub const VARIANTS: &[Variant] = &[
         name: "fc-orphan",
         about: "fast commits, orphan_file",
         features: "fast_commit,orphan_file",
+        ..FAST
+    },
+    Variant {
+        name: "fc-values",
+        about: "fast commits, ea_inode",
+        features: "fast_commit,ea_inode",
         ..FAST
     },
     Variant {
@@ -486,6 +499,12 @@ impl Variant {
     pub fn without_group_checksums(&self) -> bool {
         let has = |name: &str| self.features.split(',').any(|f| f == name);
         self.fast_blocks.is_some() && has("^metadata_csum") && !has("uninit_bg")
+    }
+
+    /// True if the volume has been given this feature by name.
+    #[must_use]
+    pub fn has_feature(&self, name: &str) -> bool {
+        self.features.split(',').any(|feature| feature == name)
     }
 
     /// What it promises.

@@ -45,7 +45,9 @@ fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
     let scratch = Scratch::new();
     let (dir, user) = (scratch.dir("mnt"), Unprivileged::new(&scratch));
     let options = ["-t", "ext4", "-E", "root_owner=65534:65534"];
-    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &options);
+    // It has to hold the program.
+    let size = 2 * user.program.metadata().unwrap().len().next_multiple_of(16 << 20);
+    let image = Image::mke2fs(scratch.path(), "a.img", size, &options);
     give(&image.path);
     give(&dir);
     let mounted = || {

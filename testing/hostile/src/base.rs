@@ -30,8 +30,6 @@ pub struct Variant {
     /// Ends with a crash: the log has something in it, and orphans wait.
     dirty: bool,
     options: &'static str,
-    /// A value of an attribute in an inode of its own is put on it at last.
-    large_value: bool,
 }
 
 const MUST: &str = "a step on a sound volume";
@@ -46,7 +44,6 @@ const EXT4: Variant = Variant {
     groups: None,
     dirty: false,
     options: "",
-    large_value: false,
 };
 
 /// All kinds. (New ones at the end: inputs of the fuzzer name them by number.)
@@ -73,16 +70,8 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "dirty-ext3", fs_type: FsType::Ext3, dirty: true, ..EXT4 },
     Variant { name: "dirty-datajournal", dirty: true, options: "data=journal", ..EXT4 },
     Variant { name: "dirty-nocsum", features: "^metadata_csum,^64bit", dirty: true, ..EXT4 },
-    Variant { name: "ea-inode", large_value: true, ..EXT4 },
+    Variant { name: "ea-inode", features: "ea_inode", ..EXT4 },
 ];
-
-impl Variant {
-    /// Extol mounts such a volume only read-only.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.large_value
-    }
-}
 
 /// A volume and what is where on it.
 #[derive(Debug)]
@@ -158,12 +147,12 @@ fn make(v: &Variant) -> Base {
     let fs = Ext4::open(disk.clone(), &options(v.options)).expect(MUST);
     first_dir(&fs, v);
     fill(&fs);
+    if v.features.contains("ea_inode") {
+        give_large_values(&fs);
+    }
     fs.unmount().expect(MUST);
     drop(fs);
     deepen(&disk.mem);
-    if v.large_value {
-        crate::large_value::put(&disk.mem);
-    }
     if !v.dirty {
         let image = disk.mem.snapshot();
         return Base { layout: Layout::of(&image), image };
@@ -198,6 +187,18 @@ fn make_file(fs: &Ext4, dir: u32, name: &str) -> u32 {
 
 fn make_dir(fs: &Ext4, dir: u32, name: &str) -> u32 {
     fs.create(dir, name.as_bytes(), NewNode::Directory, 0o755, 0, creds()).expect(MUST).id.ino
+}
+
+/// Attributes whose values are in inodes of their own, shared by files. (Not for a short link:
+/// e2fsck 1.47 takes the blocks of its value for a map.)
+fn give_large_values(fs: &Ext4) {
+    let t = fs.lookup(fs.root(), b"t").expect(MUST).id.ino;
+    for (name, seed) in [("small1", 1), ("small3", 1), ("small1", 2), ("slow-link", 2)] {
+        let ino = fs.lookup(t, name.as_bytes()).expect(MUST).id.ino;
+        let attribute = format!("trusted.large{seed}");
+        let value = vec![seed; 4000 * usize::from(seed)];
+        fs.setxattr(ino, attribute.as_bytes(), &value, XattrSet::Any).expect(MUST);
+    }
 }
 
 fn fill(fs: &Ext4) {

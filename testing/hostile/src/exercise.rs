@@ -425,9 +425,14 @@ impl Run<'_> {
             }
             19 | 20 => {
                 let ino = if self.rng.one_in(3) { dir } else { file };
-                let name =
-                    *self.rng.pick(&[&b"user.short"[..], b"user.long", b"user.new", b"security.x"]);
-                let len = *self.rng.pick(&[0, 20, 100, 500, 900]);
+                let name = *self.rng.pick(&[
+                    &b"user.short"[..],
+                    b"user.long",
+                    b"user.new",
+                    b"security.x",
+                    b"trusted.large1",
+                ]);
+                let len = *self.rng.pick(&[0, 20, 100, 500, 900, 6000]);
                 if self.rng.one_in(3) {
                     self.saw(fs.removexattr(ino, name));
                 } else {

@@ -18,7 +18,6 @@ pub mod choices;
 pub mod disk;
 pub mod exercise;
 pub mod fast;
-pub mod large_value;
 pub mod layout;
 pub mod mutate;
 pub mod seal;

@@ -76,11 +76,6 @@ fn case(seed: u64, damaged: bool) -> Report {
         let disk = Disk::new(dev.snapshot(), true);
         outcomes.push(exercise(&disk, &base.layout, &plan("ro", 0, 1, false), &mut rng));
     }
-    if VARIANTS[which].is_read_only() {
-        let disk = Disk::new(dev, true);
-        outcomes.push(exercise(&disk, &base.layout, &plan("ro", 0, 1, false), &mut rng));
-        return Report { variant: VARIANTS[which].name, outcomes };
-    }
     let disk = Disk::new(dev, false);
     let has_log = base.layout.journal.is_some();
     let options = loop {
@@ -196,9 +191,6 @@ fn sound_volumes() {
                     o.wrong
                 );
             }
-        }
-        if v.is_read_only() {
-            continue;
         }
         let disk = Disk::new(base(i).image.snapshot(), false);
         let plan = Plan {

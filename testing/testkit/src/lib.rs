@@ -20,6 +20,7 @@
 mod command;
 mod extol;
 mod fsck;
+mod fscrypt;
 mod image;
 mod ioctl;
 mod layers;
@@ -41,6 +42,7 @@ mod user;
 pub use command::{Finished, find_tool, run, run_ok, tool};
 pub use extol::{ExtolMount, MountFailed};
 pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
+pub use fscrypt::{add_encryption_key, encryption_nonce, set_encryption_policy};
 pub use image::Image;
 pub use ioctl::{MountRequest, Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
 pub use layers::{assert_drawing, assert_layers};

@@ -2,6 +2,7 @@
 
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat};
 
+use super::verity::is_verity;
 use super::{InodeCheck, Role, Scanned};
 use crate::error::Result;
 use crate::inodes::{Dir, DirContent, Info};
@@ -11,25 +12,31 @@ use crate::report::Kind;
 use crate::xattr::Attributes;
 
 impl InodeCheck<'_> {
-    /// Blocks, sizes and counts; hands directories on to pass 2.
+    /// Blocks, sizes and counts; hands directories on to pass 2. `charged`: for attributes in the
+    /// inode. Gives the attribute values in other inodes that the attribute block names.
     pub(super) fn contents(
         &self,
         raw: Raw<'_>,
         info: &mut Info,
         charged: u64,
         to: &mut Scanned,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (vol, ino) = (self.vol, raw.ino);
         let is_dir = raw.is(FileType::Directory);
         let attributes = Attributes { vol, claims: self.claims, raw };
         let hidden = matches!(self.role(ino), Role::Hidden(_));
-        let own = attributes.in_block(hidden, &mut self.lock(), &mut to.out)?;
+        let block = attributes.in_block(hidden, &mut self.lock(), &mut to.out)?;
+        let own = block.clusters;
         let inline = vol.incompat(Incompat::INLINE_DATA) && raw.has(InodeFlags::INLINE_DATA);
         let mut mapped = Mapped::default();
         if !inline && raw.maps_blocks(&vol.geo) {
-            let mut walk = Walk::new(vol, Some(self.claims), raw, is_dir, &mut to.out);
+            let keeps = is_dir || is_verity(raw);
+            let mut walk = Walk::new(vol, Some(self.claims), raw, keeps, &mut to.out);
             walk.truncating = vol.orphans.contains(&ino);
             mapped = walk.run()?;
+        }
+        if is_verity(raw) && raw.links() != 0 {
+            self.verity(raw, &mapped, to)?;
         }
         let clusters = mapped.clusters + own + charged;
         let blocks = mapped.last.map_or(0, |last| last.wrapping_add(1));
@@ -73,7 +80,7 @@ impl InodeCheck<'_> {
                 orphan: info.has(Info::ORPHAN),
             });
         }
-        Ok(())
+        Ok(block.inodes)
     }
 
     fn count_of_blocks(&self, raw: Raw<'_>, clusters: u64, to: &mut Scanned) {

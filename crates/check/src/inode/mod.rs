@@ -3,6 +3,7 @@
 mod contents;
 mod file_type;
 mod flags;
+mod verity;
 
 use extol_ondisk::superblock::CREATOR_LINUX;
 use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat};
@@ -12,10 +13,11 @@ use crate::claims::Claims;
 use crate::error::Result;
 use crate::inodes::{Dir, Info};
 use crate::map::Walk;
+use crate::quota::Usage;
 use crate::raw::Raw;
 use crate::report::{Counts, Finding, Findings, Kind};
 use crate::vol::Vol;
-use crate::xattr::{Attributes, Shared};
+use crate::xattr::{Attributes, Charge, Shared};
 
 /// The check of one inode at a time.
 pub(crate) struct InodeCheck<'a> {
@@ -33,6 +35,8 @@ pub(crate) struct Scanned {
     pub dirs: Vec<Dir>,
     pub out: Findings,
     pub counts: Counts,
+    /// Usage of owners, for quota files.
+    pub usage: Usage,
     /// First file of 2 GiB and more.
     pub large_file: Option<u32>,
     /// First directory that needs large_dir.
@@ -198,8 +202,12 @@ impl InodeCheck<'_> {
             info.set(Info::EA_INODE);
         }
         let charged = self.extra_area(raw, to)?;
+        let mut values = charged.inodes;
         if self.kind(raw, info, to)? {
-            self.contents(raw, info, charged, to)?;
+            values += self.contents(raw, info, charged.clusters, to)?;
+        }
+        if !raw.has(InodeFlags::EA_INODE) {
+            to.usage.count(self.vol, raw, values);
         }
         Ok(())
     }
@@ -242,11 +250,11 @@ impl InodeCheck<'_> {
         }
     }
 
-    /// The extra fields and the attributes behind them; gives the blocks that these count for.
-    fn extra_area(&self, raw: Raw<'_>, to: &mut Scanned) -> Result<u64> {
+    /// The extra fields and the attributes behind them; gives what the inode pays for these.
+    fn extra_area(&self, raw: Raw<'_>, to: &mut Scanned) -> Result<Charge> {
         let size = raw.b.len();
         if size <= 128 {
-            return Ok(0);
+            return Ok(Charge::default());
         }
         let (extra, max) = (usize::from(raw.extra_isize()), size - 128);
         if extra != 0 && (extra < 4 || extra > max || extra % 4 != 0) {
@@ -255,10 +263,10 @@ impl InodeCheck<'_> {
                 Kind::InodeField,
                 format!("impossible size of the extra fields ({extra})"),
             );
-            return Ok(0);
+            return Ok(Charge::default());
         }
         if extra + 4 >= max {
-            return Ok(0);
+            return Ok(Charge::default());
         }
         let attributes = Attributes { vol: self.vol, claims: self.claims, raw };
         attributes.in_inode(&mut self.lock(), &mut to.out)
@@ -281,6 +289,7 @@ impl Scanned {
             dirs: Vec::new(),
             out: Findings::new(max_findings),
             counts: Counts::default(),
+            usage: Usage::default(),
             large_file: None,
             large_dir: None,
         }

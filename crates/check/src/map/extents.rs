@@ -169,7 +169,9 @@ impl Walk<'_> {
             usable = self.claim(from, end - from, "an extent");
             self.mapped.clusters += (end - from).div_ceil(ratio);
         }
-        if usable {
+        // (Contents that are verified are read as a process reads them: unwritten blocks as zeros.)
+        let reads_zeros = e.unwritten && self.raw.has(InodeFlags::VERITY);
+        if usable && !reads_zeros {
             self.keep(Run { lblk: e.lblk, pblk: e.pblk, len });
         }
         self.previous = end - 1;

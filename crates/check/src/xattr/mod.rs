@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 
 mod entry;
+mod inode;
 mod value;
 
-use extol_ondisk::{BlockNr, Compat, InodeFlags, xattr};
+use extol_ondisk::{BlockNr, Compat, Incompat, InodeFlags, xattr};
 
 use crate::bytes::{le32, part};
 use crate::claims::Claims;
@@ -20,6 +21,7 @@ use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
 use entry::{Area, ENTRY_LEN, Entry, pad4};
+pub(crate) use inode::value_inode;
 
 /// Attribute blocks and attribute inodes that were met.
 #[derive(Debug, Default)]
@@ -33,8 +35,22 @@ pub(crate) struct Shared {
 struct Block {
     /// Users that are stated and were not met yet.
     left: i64,
-    /// Blocks that the values in inodes of their own count for.
-    charged: u64,
+    /// What each of them pays for its values.
+    charged: Charge,
+}
+
+/// What an inode pays for attribute values in inodes of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Charge {
+    pub clusters: u64,
+    pub inodes: u64,
+}
+
+impl Charge {
+    /// With the attribute block itself.
+    fn and_block(self) -> Self {
+        Self { clusters: self.clusters + 1, ..self }
+    }
 }
 
 impl Shared {
@@ -68,14 +84,14 @@ impl Attributes<'_> {
         out.push(finding);
     }
 
-    /// Checks the attributes in the inode; gives the blocks that values in other inodes count for.
-    pub(crate) fn in_inode(&self, shared: &mut Shared, out: &mut Findings) -> Result<u64> {
+    /// Checks the attributes in the inode; gives what it pays for values in other inodes.
+    pub(crate) fn in_inode(&self, shared: &mut Shared, out: &mut Findings) -> Result<Charge> {
         let area = self.raw.attributes();
         // Without room for anything behind the magic number there is nothing to see.
         if area.len() <= 4 || le32(area, 0) != xattr::MAGIC {
-            return Ok(0);
+            return Ok(Charge::default());
         }
-        let mut charged = 0;
+        let mut charged = Charge::default();
         if let Err(kind_what) = self.walk_inode(area, &mut charged, out)? {
             let (kind, what) = kind_what;
             self.error(out, kind, None, what);
@@ -87,7 +103,7 @@ impl Attributes<'_> {
     fn walk_inode(
         &self,
         area: &[u8],
-        charged: &mut u64,
+        charged: &mut Charge,
         out: &mut Findings,
     ) -> Result<std::result::Result<(), (Kind, &'static str)>> {
         let mut map = Area::new(area.len());
@@ -134,8 +150,19 @@ impl Attributes<'_> {
     }
 
     /// Checks an entry whose value is in an inode of its own.
-    fn value_inode(&self, e: &Entry<'_>, charged: &mut u64, out: &mut Findings) -> Result<bool> {
+    fn value_inode(&self, e: &Entry<'_>, charged: &mut Charge, out: &mut Findings) -> Result<bool> {
         let (ino, geo) = (e.inode(), &self.vol.geo);
+        // Linux reads no attribute of such an inode; e2fsck passes over it.
+        let mut beyond = |what: &str| {
+            let what = format!("an attribute's value is in inode {ino}, but {what}");
+            out.push(Finding::error(Kind::XattrInode, what).inode(self.raw.ino).beyond());
+        };
+        if !self.vol.incompat(Incompat::EA_INODE) {
+            beyond("the feature ea_inode is not set");
+        }
+        if e.size() == 0 {
+            beyond("the value is empty");
+        }
         let bytes = if ino < geo.first_ino.0 { None } else { self.vol.inode(ino)? };
         let Some(bytes) = bytes else {
             let what = format!("an attribute's value is in impossible inode {ino}");
@@ -147,7 +174,7 @@ impl Attributes<'_> {
         let stored = le32(&bytes, 8).to_le_bytes();
         if e.hash_fits(&stored) {
             let cluster = geo.block_len() as u64 * u64::from(geo.cluster_ratio);
-            *charged += (e.size() as u64).div_ceil(cluster);
+            charged.clusters += (e.size() as u64).div_ceil(cluster);
         } else if le32(&bytes, 0x10) == self.raw.ino && value.generation() == self.raw.generation()
         {
             // The old form: the inode names the one file it belongs to.
@@ -162,6 +189,7 @@ impl Attributes<'_> {
             self.error(out, Kind::XattrInode, None, &what);
             return Ok(false);
         }
+        charged.inodes += 1;
         Ok(true)
     }
 
@@ -177,16 +205,16 @@ impl Attributes<'_> {
     }
 
     /// Checks the attribute block; gives the clusters that the inode's count of blocks must
-    /// include. `hidden`: the inode has no name.
+    /// include, and the values in other inodes. `hidden`: the inode has no name.
     pub(crate) fn in_block(
         &self,
         hidden: bool,
         shared: &mut Shared,
         out: &mut Findings,
-    ) -> Result<u64> {
+    ) -> Result<Charge> {
         let nr = self.raw.file_acl(&self.vol.geo);
         if nr == 0 {
-            return Ok(0);
+            return Ok(Charge::default());
         }
         let what = if !self.vol.compat(Compat::EXT_ATTR) {
             Some("there is an attribute block, but the feature is not set".to_owned())
@@ -204,14 +232,14 @@ impl Attributes<'_> {
                 false => Finding::error(Kind::XattrBlock, what),
             };
             out.push(finding.inode(self.raw.ino));
-            return Ok(0);
+            return Ok(Charge::default());
         }
         if let Some(block) = shared.blocks.get_mut(&nr) {
             block.left -= 1;
-            return Ok(1 + block.charged);
+            return Ok(block.charged.and_block());
         }
         let bytes = self.vol.block(nr)?;
-        let mut charged = 0;
+        let mut charged = Charge::default();
         if let Err((kind, what)) = self.walk_block(&bytes, nr, &mut charged, out)? {
             self.error(out, kind, Some(nr), &what);
         }
@@ -219,14 +247,14 @@ impl Attributes<'_> {
         let left = i64::from(le32(&bytes, 4)) - 1;
         shared.blocks.insert(nr, Block { left, charged });
         self.claims.claim(nr, 1, self.raw.ino, "the attribute block", out);
-        Ok(1 + charged)
+        Ok(charged.and_block())
     }
 
     fn walk_block(
         &self,
         b: &[u8],
         nr: u64,
-        charged: &mut u64,
+        charged: &mut Charge,
         out: &mut Findings,
     ) -> Result<std::result::Result<(), (Kind, String)>> {
         let bad = |kind, what: &str| Ok(Err((kind, what.to_owned())));

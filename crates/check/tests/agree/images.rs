@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extol::vfs::{Creds, NewNode, XattrSet};
-use extol::{Ext4, MountOptions};
+use extol::{Ext4, FsError, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 use extol_testkit::{Image, KernelMount, Scratch, TreeSpec, make_tree};
 
@@ -40,6 +40,8 @@ pub const VARIANTS: &[Variant] = &[
     ("csum-seed", 16, &["-t", "ext4", "-b", "1024", "-O", "metadata_csum_seed"]),
     ("mmp", 16, &["-t", "ext4", "-b", "1024", "-O", "mmp"]),
     ("quota", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,project"]),
+    ("quota-values", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,ea_inode"]),
+    ("quota-clusters", 24, &["-t", "ext4", "-b", "1024", "-O", "quota,bigalloc", "-C", "4096"]),
     ("hurd", 16, &["-t", "ext2", "-b", "1024", "-o", "hurd"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
     ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
@@ -148,6 +150,16 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
     let owner = Creds { uid: 3, gid: 4 };
     fs.create_node("/pipe", NewNode::Fifo, 0o600, owner).expect(must);
     fs.remove_dir_all("/d5").expect(must);
+    for n in 0..3u8 {
+        let name = format!("/large value {n}");
+        fs.write_file(&name, b"x").expect(must);
+        // The same value in two files. Without ea_inode a small block has no room for it.
+        let value = vec![n / 2; 3000];
+        match fs.set_xattr(&name, "user.large", value, XattrSet::Any) {
+            Ok(()) | Err(FsError::NoSpace) => {}
+            Err(e) => panic!("{must}: {e}"),
+        }
+    }
     fs.unmount().expect(must);
     true
 }

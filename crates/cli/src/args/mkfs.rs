@@ -47,7 +47,7 @@ use crate::volume::Size;
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
         Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
         (superblocks only), -z (undo file), -E encoding, encoding_flags and quotatype; and \
-        of its features bigalloc, casefold, encrypt, quota and verity."
+        of its features bigalloc, casefold, encrypt and quota."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].

@@ -128,6 +128,7 @@ pub const FEATURES: &[&str] = &[
     "^64bit",
     "dir_index",
     "dir_nlink",
+    "ea_inode",
     "ext_attr",
     "extent",
     "extra_isize",

@@ -27,12 +27,12 @@ use super::refused::{Refusal, refused};
         The options are those of tune2fs. What was changed is printed, one line for each property. \
         All of it becomes durable together, in one transaction of the journal: after a crash all \
         old values hold, or all new ones.\n\n\
-        Features that can be switched on: dir_index, dir_nlink, extent, extra_isize, fast_commit, \
-        flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, mmp, \
-        orphan_file, project, stable_inodes; and off, with a ^ before the name: all of these but \
-        extent, flex_bg, large_dir and stable_inodes, and resize_inode. One that a file or \
-        directory depends on stays. For any other the answer says what to use instead, unless the \
-        volume is so already: that is nothing to do.\n\n\
+        Features that can be switched on: dir_index, dir_nlink, ea_inode, extent, extra_isize, \
+        fast_commit, flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, \
+        mmp, orphan_file, project, quota, stable_inodes, verity; and off, with a ^ before the \
+        name: all of these but ea_inode, extent, flex_bg, large_dir, stable_inodes and verity, \
+        and resize_inode. One that a file or directory depends on stays. For any other the answer \
+        says what to use instead, unless the volume is so already: that is nothing to do.\n\n\
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
@@ -146,8 +146,9 @@ impl TuneRefused {
     /// The line for the first of them that was given.
     pub fn check(&self) -> extol_cli_common::Result<()> {
         let size = "all inodes would move: make a new volume, and copy the files";
+        let quota = "-O quota makes quota files for users and groups, with project all three";
         refused(&[
-            Refusal(self.quota.is_some(), "-Q", "Extol does not write volumes with quota files"),
+            Refusal(self.quota.is_some(), "-Q", quota),
             Refusal(self.inode_size.is_some(), "-I", size),
             Refusal(self.undo_file.is_some(), "-z", "copy the volume before"),
         ])

@@ -466,7 +466,7 @@ pub(super) fn attribute_size(tree: &Tree, name: &[u8], value: &[u8]) -> Option<S
     if attribute_len(name, len) > block as usize {
         return Some(format!(
             "its {len} bytes are too large for blocks of {block} bytes: use larger blocks \
-             (mkfs -b)"
+             (mkfs -b), or the feature ea_inode (tune -O)"
         ));
     }
     let free = tree.fs().statfs().map_or(0, |space| space.blocks_free);

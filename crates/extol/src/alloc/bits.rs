@@ -1,4 +1,5 @@
-//! A group's bits in memory, in machine words for searching.
+//! A group's bits in memory, in machine words for searching. Each stands for a cluster, which is a
+//! block unless the volume has bigalloc.
 //!
 //! A one means "not to be handed out". Bits behind the last real one are ones, so searches need no
 //! special case for a short last group. On disk bit *n* is bit `n % 8` of byte `n / 8`:
@@ -7,6 +8,8 @@
 use extol_block::BlockNr;
 use extol_ondisk::{Geometry, GroupNr};
 
+use super::Run;
+
 /// Bits of one group. `len` real bits; the rest of the last word is ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
@@ -14,7 +17,7 @@ pub(super) struct Bits {
     len: u32,
 }
 
-/// A run of equal bits.
+/// A run of bits: of clusters, in a block bitmap. (A [`Run`](super::Run) is one of blocks.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Span {
     pub start: u32,
@@ -31,7 +34,8 @@ impl Span {
     }
 }
 
-/// The pieces of a run by group. A run outside the volume gives nothing for the part outside.
+/// The clusters that a run of blocks touches, by group. A run outside the volume gives nothing for
+/// the part outside.
 pub(super) fn split(
     geo: &Geometry,
     start: BlockNr,
@@ -46,11 +50,21 @@ pub(super) fn split(
         let group = geo.group_of_block(BlockNr(at));
         let first = geo.group_first_block(group).0;
         let stop = end.min(first + u64::from(geo.blocks_per_group));
-        // Both are below blocks_per_group, a u32.
-        let span = Span { start: (at - first) as u32, len: (stop - at) as u32 };
+        // Both are at most blocks_per_group, a u32.
+        let from = (at - first) as u32 / geo.cluster_ratio;
+        let to = ((stop - first) as u32).div_ceil(geo.cluster_ratio);
         at = stop;
-        Some((group, span))
+        Some((group, Span { start: from, len: to - from }))
     })
+}
+
+/// The blocks of a span of clusters.
+pub(super) fn run_of(geo: &Geometry, group: GroupNr, span: Span) -> Run {
+    let first = geo.group_first_block(group);
+    Run {
+        start: first.plus(geo.cluster_blocks(u64::from(span.start))),
+        len: span.len.saturating_mul(geo.cluster_ratio),
+    }
 }
 
 impl Bits {

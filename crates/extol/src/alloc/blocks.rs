@@ -67,10 +67,13 @@ impl Allocator {
     /// Only memory changes: [`commit_take`](Self::commit_take) or [`give_back`](Self::give_back)
     /// must follow.
     ///
+    /// Whole clusters are taken: all that the run touches. The first block lies at the same place
+    /// in its cluster as `goal` in the cluster there.
+    ///
     /// `NoSpace` if there is no such run; if [`pending_free`](Self::pending_free) is not 0, a
     /// commit may help.
     pub fn take(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        let want = want.clamp(1, self.geo.blocks_per_group);
+        let want = want.clamp(1, self.geo.blocks_per_group - self.geo.inside_cluster(goal.0));
         let min = min.clamp(1, want);
         if let Some(run) = self.search(goal, want, min) {
             return Ok(run);
@@ -91,17 +94,40 @@ impl Allocator {
 
     pub(super) fn search(&self, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
         let (home, bit) = self.home(goal);
-        let (group, span) = pick::search(self, home.0, bit, want, min, self.opts.search_reads)?;
-        Some(self.run_of(GroupNr(group), span))
+        let (most, least) = (self.clusters_behind(goal, want), self.clusters_behind(goal, min));
+        let (group, span) = pick::search(self, home.0, bit, most, least, self.opts.search_reads)?;
+        Some(self.part(GroupNr(group), span, goal, want))
     }
 
-    /// The group of a goal, and its place there.
+    /// How many clusters `blocks` blocks take that begin at the place of `goal` in one.
+    fn clusters_behind(&self, goal: BlockNr, blocks: u32) -> u32 {
+        let clusters = self.geo.clusters_touched(goal.0, u64::from(blocks));
+        u32::try_from(clusters).unwrap_or(u32::MAX).min(self.geo.clusters_per_group)
+    }
+
+    /// The blocks of taken clusters from the place of `goal` in the first on, no more than `want`.
+    fn part(&self, group: GroupNr, span: Span, goal: BlockNr, want: u32) -> Run {
+        let all = self.run_of(group, span);
+        let skip = self.geo.inside_cluster(goal.0);
+        Run { start: all.start.plus(u64::from(skip)), len: (all.len - skip).min(want) }
+    }
+
+    /// The first `want` blocks of a run that was taken, and the clusters behind them that were
+    /// taken with it.
+    pub(super) fn cut_off(&self, run: Run, want: u32) -> (Run, Option<Run>) {
+        let (piece, _) = run.split(want);
+        let (from, to) = (self.geo.cluster_end(piece.end()), self.geo.cluster_end(run.end()));
+        let rest = Run { start: from, len: (to.0 - from.0) as u32 };
+        (piece, (rest.len > 0).then_some(rest))
+    }
+
+    /// The group of a goal, and the place of its cluster there.
     fn home(&self, goal: BlockNr) -> (GroupNr, u32) {
         let goal =
             if self.geo.is_valid_block(goal) { goal } else { BlockNr(self.geo.first_data_block) };
         let home = self.geo.group_of_block(goal);
-        let bit = goal.0.saturating_sub(self.geo.group_first_block(home).0);
-        (home, u32::try_from(bit).unwrap_or(0))
+        let inside = goal.0.saturating_sub(self.geo.group_first_block(home).0);
+        (home, u32::try_from(inside).unwrap_or(0) / self.geo.cluster_ratio)
     }
 
     /// Up to `want` blocks that begin exactly there.
@@ -114,22 +140,23 @@ impl Allocator {
         let mut state = group.lock();
         self.load_blocks(group, &mut state).ok()?;
         let map = state.blocks.as_mut()?;
-        let len = map.busy.run_at(bit, want);
+        let len = map.busy.run_at(bit, self.clusters_behind(start, want));
         let span = Span { start: bit, len };
         (len > 0).then(|| group.mark_taken(map, span))?;
-        Some(self.run_of(nr, span))
+        Some(self.part(nr, span, start, want))
     }
 
     /// `want` blocks in the middle of the longest free run of a group, of at least `room` blocks;
     /// preferably in the group of `goal`.
     pub(super) fn take_amid(&self, goal: BlockNr, want: u32, room: u32) -> Option<Run> {
         let (home, _) = self.home(goal);
-        let (group, span) = pick::amid(self, home.0, want, room, self.opts.search_reads)?;
-        Some(self.run_of(GroupNr(group), span))
+        let (len, room) = (self.clusters_behind(goal, want), self.clusters_behind(goal, room));
+        let (group, span) = pick::amid(self, home.0, len, room, self.opts.search_reads)?;
+        Some(self.part(GroupNr(group), span, goal, want))
     }
 
     pub(super) fn run_of(&self, group: GroupNr, span: Span) -> Run {
-        Run { start: self.geo.group_first_block(group).plus(u64::from(span.start)), len: span.len }
+        bits::run_of(&self.geo, group, span)
     }
 
     pub(super) fn empty_windows(&self) -> bool {
@@ -140,7 +167,7 @@ impl Allocator {
 
     /// So few blocks are free that none should be taken ahead.
     pub(super) fn is_tight(&self) -> bool {
-        let free = self.space.counters().free;
+        let free = self.geo.cluster_blocks(self.space.counters().free);
         free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks() / 64)
     }
 
@@ -161,13 +188,13 @@ impl Allocator {
         let limit = if self.is_tight() { 0 } else { self.opts.max_window };
         let ahead = window.plan(goal, want, limit);
         let run = self.take(goal, want.saturating_add(ahead), min.min(want))?;
-        let (piece, rest) = run.split(want);
+        let (piece, rest) = self.cut_off(run, want);
         window.keep(self, piece, rest);
         Ok(piece)
     }
 
-    /// As that, for a first piece behind `front` missing blocks of the file, which stay free for
-    /// them. `None` if there is no such place.
+    /// As that, for a first piece behind `front` missing blocks of the file, whose clusters stay
+    /// free for them. `None` if there is no such place.
     pub fn take_behind(
         self: &Arc<Self>,
         window: &mut Window,
@@ -176,22 +203,30 @@ impl Allocator {
         want: u32,
     ) -> Option<Run> {
         let all = front.checked_add(want).filter(|all| *all <= self.geo.blocks_per_group / 2)?;
+        let whole = front - self.geo.inside_cluster(front.into());
+        if whole == 0 {
+            return None;
+        }
         window.empty();
-        let run = self.search(BlockNr(goal.0.saturating_sub(front.into())), all, all)?;
-        let (free, piece) = run.split(front);
-        self.give_back(free);
-        let piece = piece?;
+        let begin = BlockNr(goal.0.saturating_sub(front.into()));
+        let run = self.search(self.geo.cluster_start(begin), all, all)?;
+        self.give_back(run.split(whole).0);
+        let piece = run.split(front).1?;
         window.keep(self, piece, None);
         Some(piece)
     }
 
-    /// The group of a run that must not cross a border.
+    /// The group of a run that must not cross a border, and its clusters there.
     fn in_one_group(&self, run: Run) -> Option<(GroupNr, Span)> {
+        if !self.geo.is_valid_range(run.start, u64::from(run.len)) {
+            return None;
+        }
         let mut pieces = bits::split(&self.geo, run.start, u64::from(run.len));
-        pieces.next().filter(|(_, span)| span.len == run.len)
+        let piece = pieces.next()?;
+        pieces.next().is_none().then_some(piece)
     }
 
-    /// Undoes a take.
+    /// Undoes a take: of all clusters that the run touches.
     pub fn give_back(&self, run: Run) {
         let Some((nr, span)) = self.in_one_group(run) else {
             debug_assert!(false, "{run:?} was never taken");
@@ -211,7 +246,7 @@ impl Allocator {
         }
     }
 
-    pub(super) fn mark_used(&self, h: &mut Handle, run: Run, reserved: u64) -> Result<()> {
+    pub(super) fn mark_used(&self, h: &mut Handle, run: Run, was_reserved: bool) -> Result<()> {
         let (nr, span) = self.in_one_group(run).ok_or(FsError::Invalid("run crosses a group"))?;
         let group = self.group(nr)?;
         let mut state = group.lock();
@@ -242,12 +277,14 @@ impl Allocator {
         map.taken = map.taken.saturating_sub(span.len);
         state.set_desc(desc);
         drop(state);
-        self.space.mapped(u64::from(span.len), reserved);
+        let clusters = u64::from(span.len);
+        self.space.mapped(clusters, if was_reserved { clusters } else { 0 });
         Ok(())
     }
 
-    /// Frees blocks on disk; they are handed out again when this transaction is durable. 2 credits
-    /// per group touched. Metadata blocks: `h.forget` them first.
+    /// Frees blocks on disk, with all others of the clusters that they lie in; they are handed out
+    /// again when this transaction is durable. 2 credits per group touched. Metadata blocks:
+    /// `h.forget` them first.
     ///
     /// `Corrupt` if a block is outside the volume, fixed metadata, or free already.
     pub fn free(self: &Arc<Self>, h: &mut Handle, run: Run) -> Result<()> {
@@ -346,9 +383,9 @@ impl Allocator {
     /// Discards freed blocks (mount option `discard`). Errors do no harm.
     fn discard(&self, nr: GroupNr, span: Span) {
         if let Some(dev) = &*self.discard.read() {
-            let bs = self.geo.block_size;
-            let at = self.geo.group_first_block(nr).plus(u64::from(span.start)).offset(bs);
-            let _ = dev.discard(at, u64::from(span.len) * u64::from(bs.bytes()));
+            let (bs, run) = (self.geo.block_size, self.run_of(nr, span));
+            let bytes = u64::from(run.len) * u64::from(bs.bytes());
+            let _ = dev.discard(run.start.offset(bs), bytes);
         }
     }
 

@@ -21,7 +21,7 @@ impl Allocator {
         let mut state = group.lock();
         self.load_blocks(group, &mut state)?;
         let (mut desc, map) = state.parts()?;
-        let (from, to) = (self.geo.group_blocks(nr), larger.group_blocks(nr));
+        let (from, to) = (self.geo.group_clusters(nr), larger.group_clusters(nr));
         let buf = self.open_block_bitmap(h, group, &mut desc, &map.zones, &mut map.home)?;
         let sum = h.modify(buf, |bytes| {
             bitmap::clear_range(bytes, from, to);

@@ -83,7 +83,8 @@ impl View for Allocator {
 impl Allocator {
     fn units(&self) -> Units {
         let geo = &self.geo;
-        Units::new(geo.groups(), geo.groups_per_flex(), geo.inodes_per_group, geo.blocks_per_group)
+        let (groups, flex) = (geo.groups(), geo.groups_per_flex());
+        Units::new(groups, flex, geo.inodes_per_group, geo.clusters_per_group)
     }
 
     /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is

@@ -24,12 +24,13 @@ use super::table::Table;
 use super::{Allocator, Run};
 
 impl Table {
-    /// How many blocks from the beginning of a group may be handed out.
+    /// How many clusters from the beginning of a group may be handed out.
     pub fn usable(&self, nr: GroupNr) -> u32 {
-        let blocks = self.geo.group_blocks(nr);
+        let clusters = self.geo.group_clusters(nr);
         let end = self.end.load(Ordering::Acquire);
         let before = end.saturating_sub(self.geo.group_first_block(nr).0);
-        u32::try_from(before).map_or(blocks, |before| before.min(blocks))
+        let before = before / u64::from(self.geo.cluster_ratio);
+        u32::try_from(before).map_or(clusters, |before| before.min(clusters))
     }
 }
 

@@ -62,7 +62,7 @@ impl Allocator {
 
     fn read_block_map(&self, group: &Group, state: &mut State) -> Result<BlockMap> {
         let mut desc = *state.desc()?;
-        let bits = self.geo.group_blocks(group.nr);
+        let bits = self.geo.group_clusters(group.nr);
         self.check_first(group, &desc, GroupFlags::BLOCK_UNINIT)?;
         let zones = self.table.zones(&self.journal, group.nr, &desc);
         let mut busy = if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
@@ -197,7 +197,7 @@ impl Allocator {
         if !self.is_uninit(desc, GroupFlags::BLOCK_UNINIT) {
             return self.kept(home, block);
         }
-        let bits = self.geo.group_blocks(group.nr);
+        let bits = self.geo.group_clusters(group.nr);
         let buf = h.create(block).map_err(error::journal)?;
         let sum = h.modify(&buf, |bytes| {
             bytes.fill(0);

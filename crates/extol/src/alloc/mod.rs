@@ -148,7 +148,7 @@ impl Allocator {
     pub const FREE_INODE_CREDITS: u32 = 2;
 
     /// Opens the allocator. Reads no bitmap, and descriptors only if the superblock's counters
-    /// cannot be trusted. A volume with clusters can only be read (`mount::features`).
+    /// cannot be trusted.
     pub fn open(
         journal: Arc<Journal>,
         geo: &Geometry,
@@ -157,18 +157,19 @@ impl Allocator {
     ) -> Result<Arc<Self>> {
         let plausible =
             sb.free_blocks_count <= geo.blocks() && sb.free_inodes_count <= geo.inodes();
-        let (blocks, inodes) = if opts.trust_counters && plausible {
-            (sb.free_blocks_count, u64::from(sb.free_inodes_count))
+        let (clusters, inodes) = if opts.trust_counters && plausible {
+            let clusters = sb.free_blocks_count / u64::from(geo.cluster_ratio);
+            (clusters, u64::from(sb.free_inodes_count))
         } else {
             sum(geo, &journal)?
         };
         let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
         Ok(Arc::new(Self {
             table: Table::new(geo.clone(), limit, opts.before_recovery),
-            space: CachePadded::new(Space::new(blocks, inodes, sb.r_blocks_count)),
+            space: CachePadded::new(Space::new(clusters, inodes, kept_clusters(geo, sb))),
             pending: CachePadded::default(),
             held: CachePadded::default(),
-            windows: Registry::default(),
+            windows: Registry::new(geo.cluster_ratio),
             zeroed: CachePadded::default(),
             zeroing: itable::Gate::default(),
             overhead: parking_lot::Mutex::default(),
@@ -189,23 +190,24 @@ impl Allocator {
 
     /// So many blocks are kept for root from now on.
     pub fn keep_for_root(&self, blocks: u64) {
-        self.space.keep_for_root(blocks);
+        self.space.keep_for_root(blocks / u64::from(self.geo.cluster_ratio));
     }
 
     /// Marks taken blocks as used on disk. Costs 2 credits: bitmap and descriptor block.
     pub fn commit_take(&self, h: &mut Handle, run: Run) -> Result<()> {
-        self.mark_used(h, run, 0)
+        self.mark_used(h, run, false)
     }
 
     /// [`commit_take`](Self::commit_take) of blocks that were [reserved](Self::reserve), which ends
     /// with it.
     pub fn commit_reserved(&self, h: &mut Handle, run: Run) -> Result<()> {
-        self.mark_used(h, run, u64::from(run.len))
+        self.mark_used(h, run, true)
     }
 
-    /// One block for metadata: take and commit_take. The caller's operation has reserved it.
+    /// One block for metadata, the first of its cluster: take and commit_take. The caller's
+    /// operation has reserved it.
     pub fn alloc_meta(&self, h: &mut Handle, goal: BlockNr) -> Result<BlockNr> {
-        let run = self.take(goal, 1, 1)?;
+        let run = self.take(self.geo.cluster_end(goal), 1, 1)?;
         match self.commit_take(h, run) {
             Ok(()) => Ok(run.start),
             Err(e) => {
@@ -215,17 +217,18 @@ impl Allocator {
         }
     }
 
-    /// Reserves `n` blocks, or fails with `NoSpace`. `root_ok`: the blocks kept for root count too.
+    /// Reserves `n` clusters, or fails with `NoSpace`. `root_ok`: those kept for root count too. (A
+    /// block of metadata takes a cluster.)
     pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
         self.space.reserve(n, root_ok)
     }
 
-    /// Gives back reserved blocks.
+    /// Gives back reserved clusters.
     pub fn unreserve(&self, n: u64) {
         self.space.unreserve(n);
     }
 
-    /// Blocks freed by transactions that are not durable.
+    /// Clusters freed by transactions that are not durable.
     pub fn pending_free(&self) -> u64 {
         self.space.counters().pending
     }
@@ -286,9 +289,14 @@ impl Allocator {
 
     // ---- counters
 
-    /// All counters at one moment.
+    /// All counters at one moment, in clusters.
     pub fn counters(&self) -> Counters {
         self.space.counters()
+    }
+
+    /// All counters at one moment, in blocks.
+    pub fn block_counters(&self) -> Counters {
+        self.space.counters().in_blocks(&self.geo)
     }
 
     /// Free blocks that are not reserved.
@@ -323,12 +331,12 @@ impl Allocator {
 
     /// Writes the counters into the superblock (1 credit).
     pub fn flush_super(&self, h: &mut Handle, cell: &SuperCell) -> Result<()> {
-        let now = self.counters();
+        let now = self.block_counters();
         cell.update(h, |sb| {
             sb.free_blocks_count = now.free_on_disk;
             sb.free_inodes_count = u32::try_from(now.free_inodes).unwrap_or(u32::MAX);
             // `tune2fs -r` may have changed it on the device.
-            self.space.keep_for_root(sb.r_blocks_count);
+            self.keep_for_root(sb.r_blocks_count);
         })
     }
 }
@@ -345,7 +353,12 @@ impl Allocator {
     }
 }
 
-/// Free blocks and inodes, summed over all descriptors that can be decoded.
+/// Clusters that are kept for root.
+fn kept_clusters(geo: &Geometry, sb: &Superblock) -> u64 {
+    sb.r_blocks_count / u64::from(geo.cluster_ratio)
+}
+
+/// Free clusters and inodes, summed over all descriptors that can be decoded.
 fn sum(geo: &Geometry, journal: &Journal) -> Result<(u64, u64)> {
     let (mut blocks, mut inodes) = (0, 0);
     table::each_desc(geo, journal, &mut |desc| {

@@ -1,4 +1,5 @@
-//! The volume's counters of free space, and reserved blocks.
+//! The volume's counters of free space, and reserved blocks. All count clusters, which are blocks
+//! unless the volume has bigalloc.
 //!
 //! ```text
 //!   free (sum of the descriptors)
@@ -15,6 +16,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extol_ondisk::Geometry;
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
@@ -36,7 +38,7 @@ pub(super) struct Space {
     root_blocks: AtomicU64,
 }
 
-/// The counters at one moment.
+/// The counters at one moment. (Of blocks: see [`Counters::in_blocks`].)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Free blocks as the descriptors count them (what the superblock stores).
@@ -53,6 +55,21 @@ pub(crate) struct Counters {
     pub lost: u64,
     /// Free inodes.
     pub free_inodes: u64,
+}
+
+impl Counters {
+    /// What counts clusters, in blocks.
+    pub fn in_blocks(self, geo: &Geometry) -> Self {
+        Self {
+            free_on_disk: geo.cluster_blocks(self.free_on_disk),
+            free: geo.cluster_blocks(self.free),
+            available: geo.cluster_blocks(self.available),
+            reserved: geo.cluster_blocks(self.reserved),
+            pending: geo.cluster_blocks(self.pending),
+            lost: geo.cluster_blocks(self.lost),
+            free_inodes: self.free_inodes,
+        }
+    }
 }
 
 impl Space {

@@ -25,7 +25,7 @@ impl Allocator {
     /// Collects the numbers. Takes one group lock after the other.
     pub fn stats(&self) -> AllocStats {
         let mut stats = AllocStats {
-            counters: self.space.counters(),
+            counters: self.block_counters(),
             in_windows: self.windows.blocks(),
             resident_groups: self.table.resident() as u64,
             ..AllocStats::default()
@@ -37,8 +37,9 @@ impl Allocator {
             let mut at = 0;
             while let Some(run) = map.busy.next_run(at, map.busy.len()) {
                 at = run.end();
-                stats.longest_run = stats.longest_run.max(run.len);
-                let order = run.len.ilog2() as usize;
+                let blocks = run.len.saturating_mul(self.geo.cluster_ratio);
+                stats.longest_run = stats.longest_run.max(blocks);
+                let order = blocks.ilog2() as usize;
                 if stats.runs_by_order.len() <= order {
                     stats.runs_by_order.resize(order + 1, 0);
                 }
@@ -52,6 +53,9 @@ impl Allocator {
     /// bitmaps, inode tables, journal. statfs subtracts them from the size (without `minixdf`).
     pub fn overhead_blocks(&self) -> u64 {
         let geo = &self.geo;
+        if geo.has_clusters() {
+            return geo.cluster_blocks(self.overhead_clusters());
+        }
         let mut known = self.overhead.lock();
         let (groups, so_far) = *known;
         let now = geo.groups();
@@ -61,5 +65,21 @@ impl Allocator {
         let sum = so_far + (groups..now).map(of).sum::<u64>();
         *known = (now.max(groups), sum);
         geo.first_data_block + sum + self.opts.journal_blocks
+    }
+
+    /// The same in clusters, of which some hold several kinds of metadata. (Bad groups count as
+    /// none.)
+    fn overhead_clusters(&self) -> u64 {
+        let of = |nr| -> u64 {
+            let Ok(desc) = self.group_desc(nr) else { return 0 };
+            let zones = self.table.zones(&self.journal, nr, &desc);
+            zones.iter().map(|zone| u64::from(zone.len)).sum()
+        };
+        let mut known = self.overhead.lock();
+        let (groups, so_far) = *known;
+        let now = self.geo.groups();
+        let sum = so_far + (groups..now).map(|group| of(GroupNr(group))).sum::<u64>();
+        *known = (now.max(groups), sum);
+        sum
     }
 }

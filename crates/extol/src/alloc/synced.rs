@@ -100,10 +100,10 @@ impl Allocator {
             return Ok(cut);
         }
         let packed = piece.is_packed(window.ahead());
-        if piece.small {
+        if piece.small && self.geo.inside_cluster(piece.goal.0) == 0 {
             let Share { most, at } = piece.share(packed);
             if let Some(run) = self.take_zeroed(want, most, at, piece.goal) {
-                let (first, rest) = run.split(want);
+                let (first, rest) = self.cut_off(run, want);
                 window.empty();
                 window.keep_zeroed(self, first, rest);
                 return Ok((first, true));
@@ -121,7 +121,7 @@ impl Allocator {
             Some(run) => run,
             None => self.take(piece.goal, most, 1)?,
         };
-        let (first, rest) = run.split(want);
+        let (first, rest) = self.cut_off(run, want);
         window.keep(self, first, rest);
         Ok((first, false))
     }
@@ -178,7 +178,8 @@ impl Allocator {
         if self.geo.group_of_block(run.end()) != self.geo.group_of_block(run.start) {
             return;
         }
-        let Some(more) = self.take_at(run.end(), window.ahead().max(1)) else { return };
+        let want = window.ahead().max(1).next_multiple_of(self.geo.cluster_ratio);
+        let Some(more) = self.take_at(run.end(), want) else { return };
         if window.extend(self, more) {
             window.plan_more(0, self.opts.max_window);
         } else {

@@ -28,7 +28,7 @@ use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
 use super::Run;
-use super::bits::{Span, split};
+use super::bits::{Span, run_of, split};
 use super::group::{Group, merge};
 use super::grow_only::GrowOnly;
 use super::row::Row;
@@ -236,10 +236,8 @@ impl Table {
                     self.add_foreign(group, span);
                 }
                 if group.0 / flex != owner.0 / flex {
-                    self.strays.add(
-                        self.geo.group_first_block(group).0 + u64::from(span.start),
-                        u64::from(span.len),
-                    );
+                    let run = run_of(&self.geo, group, span);
+                    self.strays.add(run.start.0, u64::from(run.len));
                 }
             }
         }
@@ -287,7 +285,7 @@ impl Table {
     /// All fixed metadata that lies in a group.
     pub fn zones(&self, journal: &Journal, nr: GroupNr, desc: &GroupDesc) -> Box<[Span]> {
         let base = self.geo.base_meta_blocks(nr).min(self.geo.group_blocks(nr));
-        let mut spans = vec![Span { start: 0, len: base }];
+        let mut spans = vec![Span { start: 0, len: base.div_ceil(self.geo.cluster_ratio) }];
         for (start, len) in places(&self.geo, desc) {
             spans.extend(
                 split(&self.geo, BlockNr(start), len)

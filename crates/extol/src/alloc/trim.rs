@@ -15,6 +15,11 @@ use crate::error;
 /// Blocks discarded at once: bounds how long a full volume waits.
 const BATCH: u32 = 1 << 15;
 
+/// The same in clusters of so many blocks.
+fn batch(ratio: u32) -> u32 {
+    (BATCH / ratio).max(1)
+}
+
 impl Allocator {
     /// Discards free runs of at least `min_len` blocks among `len` blocks from `start`. `go_on`
     /// gets the number of blocks discarded so far and returns whether to continue. Returns that
@@ -27,7 +32,7 @@ impl Allocator {
         min_len: u64,
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64> {
-        let min_len = u32::try_from(min_len.max(1)).unwrap_or(u32::MAX);
+        let min_len = u32::try_from(self.geo.clusters(min_len.max(1))).unwrap_or(u32::MAX);
         let mut done = 0u64;
         for (nr, range) in bits::split(&self.geo, start, len) {
             let Ok(group) = self.group(nr) else { continue };
@@ -56,7 +61,7 @@ impl Allocator {
         Ok(done)
     }
 
-    /// Takes the next run worth a discard in `from..to`, and says where to go on. A group that
+    /// Takes the next clusters worth a discard in `from..to`, and says where to go on. A group that
     /// cannot be read has none.
     fn take_to_trim(
         &self,
@@ -71,7 +76,8 @@ impl Allocator {
         loop {
             let run = map.busy.next_run(from, to)?;
             if run.len >= min_len {
-                let batch = Span { len: run.len.min(BATCH.max(min_len)), ..run };
+                let most = batch(self.geo.cluster_ratio).max(min_len);
+                let batch = Span { len: run.len.min(most), ..run };
                 group.mark_taken(map, batch);
                 return Some((batch, batch.end()));
             }

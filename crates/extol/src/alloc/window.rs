@@ -56,7 +56,7 @@ impl Zeros {
     }
 }
 
-/// The run of a window; `None` once it was emptied.
+/// The run of a window, of whole clusters; `None` once it was emptied.
 #[derive(Debug)]
 pub(super) struct Slot {
     id: u64,
@@ -71,9 +71,16 @@ pub(super) struct Registry {
     slots: Mutex<HashMap<u64, Arc<Slot>, RandomState>>,
     ids: AtomicU64,
     blocks: AtomicU64,
+    /// Blocks of a cluster; 0 stands for 1.
+    ratio: u32,
 }
 
 impl Registry {
+    /// For clusters of so many blocks.
+    pub fn new(ratio: u32) -> Self {
+        Self { ratio, ..Self::default() }
+    }
+
     /// Blocks in windows.
     pub fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
@@ -123,16 +130,18 @@ impl Registry {
     }
 
     /// Cuts up to `want` blocks off the front if the run begins at `goal` and has at least `min`.
+    /// What is left of their last cluster goes with them.
     pub(super) fn cut(&self, slot: &Slot, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
         let mut held = slot.run.lock();
         let run = held.as_mut().filter(|run| run.start == goal && run.len >= min)?;
         let cut = Run { start: run.start, len: run.len.min(want) };
-        if cut.len == run.len {
+        let gone = cut.len.next_multiple_of(self.ratio.max(1)).min(run.len);
+        if gone == run.len {
             *held = None;
         } else {
-            *run = Run { start: run.start.plus(u64::from(cut.len)), len: run.len - cut.len };
+            *run = Run { start: run.start.plus(u64::from(gone)), len: run.len - gone };
         }
-        self.blocks.fetch_sub(u64::from(cut.len), Ordering::Relaxed);
+        self.blocks.fetch_sub(u64::from(gone), Ordering::Relaxed);
         Some(cut)
     }
 }

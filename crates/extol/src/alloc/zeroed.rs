@@ -151,6 +151,8 @@ impl Allocator {
         };
         // ZB-2.
         let gate = self.trim_gate.lock();
+        let want = want.next_multiple_of(self.geo.cluster_ratio);
+        let goal = self.geo.cluster_start(goal);
         let Some(run) = self.search(goal, want, LEAST.min(want)) else { return Ok(()) };
         let written = self.zero(dev, run);
         let write = self.journal.note_unordered_write();

@@ -73,7 +73,10 @@ pub(super) fn reject_overlaps(geo: &Geometry, descs: &mut [(GroupNr, Result<Grou
         let Ok(desc) = desc else { continue };
         for (start, len) in places(geo, desc) {
             claims.push((start, start.saturating_add(len), i));
-            let on_copy = |(group, span): (GroupNr, Span)| span.start < geo.base_meta_blocks(group);
+            let on_copy = |(group, _): (GroupNr, Span)| {
+                let first = geo.group_first_block(group).0;
+                start.max(first) - first < u64::from(geo.base_meta_blocks(group))
+            };
             if split(geo, BlockNr(start), len).any(on_copy) {
                 bad.push(i);
             }

@@ -33,12 +33,13 @@ use extol_block::ScatteredWrite;
 use extol_ondisk::InodeFlags;
 use extol_vfs::Result;
 
-use super::flush::{flush, put_back};
+use super::clusters;
+use super::flush::flush;
 use super::order::{self, Order};
 use super::writepages;
 use crate::alloc::Run;
 use crate::inodes::{Cell, InodeState, WriteGuard};
-use crate::map::{self, Mapping};
+use crate::map::{self, Mapping, NewBlocks};
 use crate::mounted::MountedFs;
 
 /// A batch is written once it has so many bytes. More saves hardly any writes and keeps locks
@@ -86,12 +87,16 @@ fn new_run(fs: &MountedFs, st: &InodeState) -> Option<(u32, u32)> {
         return None;
     }
     let lblk = st.pages.next(0)?;
-    let in_holes = st.pages.reserved() == u64::from(len) && st.pages.run(lblk, len) == len;
+    let in_holes = st.pages.holes() == u64::from(len) && st.pages.run(lblk, len) == len;
     let hole = match map::lookup(&fs.vol, &st.node, lblk) {
         Ok(Mapping::Hole { len }) => len,
         _ => 0,
     };
-    (in_holes && hole >= u64::from(len)).then_some((lblk, len))
+    if !in_holes || hole < u64::from(len) {
+        return None;
+    }
+    let blocks = map::new_blocks(&fs.vol, &st.node, lblk, len);
+    (blocks.ok()? == NewBlocks::Fresh(len)).then_some((lblk, len))
 }
 
 /// A file whose blocks are taken.
@@ -178,13 +183,15 @@ impl BatchFile<'_> {
     /// Maps the written blocks.
     fn map(self, fs: &MountedFs) -> Result<()> {
         let Self { mut st, lblk, run } = self;
-        let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(run.len));
+        let range = (lblk, lblk.saturating_add(run.len));
+        let (pages, reserved) = st.pages.take_range(range.0, range.1);
         let (result, used) = writepages::map_written(fs, &mut st, lblk, run, reserved);
         if result.is_ok() {
             fs.vol.alloc.unreserve(reserved.saturating_sub(used));
             fs.dirty.shrink(pages.len() * fs.vol.geo.block_len());
         } else {
-            put_back(&mut st, lblk, pages.into_iter().map(|(_, page)| page), used);
+            let left = reserved.saturating_sub(used);
+            clusters::put_back(fs, &mut st, range, pages.into_iter(), left);
         }
         // What is left: reservations for mapping blocks, the size, and pages put back.
         flush(fs, &mut st)

@@ -10,16 +10,19 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{Fallocate, FsError, Result};
 
 use super::truncate::{drop_pages, unmap, zero_inside};
-use super::writepages::credits_for_groups;
+use super::writepages::{check_not_system, credits_for_groups};
 use super::{flush, write};
+use crate::alloc::Run;
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
-use crate::map::{self, Mapping, Progress};
+use crate::map::{self, Mapping, NewBlocks, Progress};
 use crate::mounted::MountedFs;
 
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
+/// Bytes of a page of Linux.
+const PAGE: u64 = 4096;
 
 /// Does what `mode` says with `offset..offset + len`.
 pub(crate) fn fallocate(
@@ -56,7 +59,7 @@ pub(crate) fn fallocate(
             allocate(fs, st, offset, end)?;
             grow(fs, cell, st, end, keep_size)?;
         }
-        Fallocate::PunchHole => punch(fs, st, offset, end.min(st.node.raw.size))?,
+        Fallocate::PunchHole => punch(fs, st, offset, end)?,
         Fallocate::CollapseRange => collapse(fs, st, offset, len)?,
         Fallocate::InsertRange => insert(fs, st, offset, len)?,
     }
@@ -89,7 +92,6 @@ fn grow(
 /// mapped stay.
 fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
-    let bs = vol.geo.block_size.bytes();
     let mut at = block_of(fs, offset)?;
     let to = block_of(fs, end.saturating_sub(1))?.checked_add(1).ok_or(FsError::FileTooLarge)?;
     while at < to {
@@ -97,32 +99,68 @@ fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Resul
             Mapping::Mapped { len, .. } => len,
             Mapping::Hole { len } => {
                 let want = u32::try_from(len).unwrap_or(u32::MAX).min(to - at).min(STEP);
-                let meta = 8;
-                fs.reserve_some(st, u64::from(want), meta).and_then(|reserved| {
-                    let want = reserved as u32;
-                    let goal = map::goal(vol, &st.node, at)?;
-                    let result = vol.alloc.take(goal, want, 1).and_then(|run| {
-                        let credits = map::credits_for_insert(&st.node, run.len, bs)
-                            + credits_for_groups(run.len, vol.geo.blocks_per_group)
-                            + 1;
-                        let mut h = fs.start(credits).inspect_err(|_| vol.alloc.give_back(run))?;
-                        vol.alloc.commit_take(&mut h, run)?;
-                        let mapped = map::insert(vol, &mut h, &mut st.node, at, run, true);
-                        if mapped.is_err() {
-                            vol.alloc.free(&mut h, run)?;
-                        }
-                        st.store(fs, &mut h, true)?;
-                        h.stop().map_err(error::journal)?;
-                        mapped.map(|()| run.len)
-                    });
-                    vol.alloc.unreserve(reserved + meta);
-                    result
-                })?
+                fill_hole(fs, st, at, want)?
             }
         };
         at = at.saturating_add(len.max(1));
     }
     Ok(())
+}
+
+/// Maps unwritten blocks in a hole from `at` on, `want` or fewer; returns how many.
+fn fill_hole(fs: &MountedFs, st: &mut InodeState, at: u32, want: u32) -> Result<u32> {
+    const META: u64 = 8;
+    let geo = &fs.vol.geo;
+    match map::new_blocks(&fs.vol, &st.node, at, want)? {
+        NewBlocks::Shared(run) => {
+            check_not_system(fs, st, run.start, run.len)?;
+            fs.reserve(META)?;
+            let result = map_unwritten(fs, st, at, run, false);
+            fs.vol.alloc.unreserve(META);
+            result
+        }
+        NewBlocks::Fresh(want) => {
+            let needed = geo.clusters_touched(u64::from(at), u64::from(want));
+            let reserved = fs.reserve_some(st, needed, META)?;
+            let most = geo.cluster_blocks(reserved) - u64::from(geo.inside_cluster(u64::from(at)));
+            let want = u32::try_from(most).unwrap_or(u32::MAX).min(want);
+            let result = map::goal(&fs.vol, &st.node, at)
+                .and_then(|goal| fs.vol.alloc.take(goal, want, 1))
+                .and_then(|run| map_unwritten(fs, st, at, run, true));
+            fs.vol.alloc.unreserve(reserved + META);
+            result
+        }
+    }
+}
+
+/// Maps unwritten blocks; `is_new`: in clusters that were taken for them.
+fn map_unwritten(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    at: u32,
+    run: Run,
+    is_new: bool,
+) -> Result<u32> {
+    let vol = &fs.vol;
+    let credits = map::credits_for_insert(&st.node, run.len, vol.geo.block_size.bytes())
+        + credits_for_groups(run.len, vol.geo.blocks_per_group)
+        + 1;
+    let give_back = || {
+        if is_new {
+            vol.alloc.give_back(run);
+        }
+    };
+    let mut h = fs.start(credits).inspect_err(|_| give_back())?;
+    if is_new {
+        vol.alloc.commit_take(&mut h, run)?;
+    }
+    let mapped = map::insert(vol, &mut h, &mut st.node, at, run, true);
+    if mapped.is_err() && is_new {
+        vol.alloc.free(&mut h, run)?;
+    }
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)?;
+    mapped.map(|()| run.len)
 }
 
 /// Zeros the edges of a byte range; returns the whole blocks inside it.
@@ -147,12 +185,18 @@ fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> R
 }
 
 fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
-    if offset >= end {
+    let size = st.node.raw.size;
+    if offset >= size {
         return Ok(());
     }
-    // A range up to the end of the file includes all of its last block.
-    let bs = fs.vol.geo.block_len() as u64;
-    let end = if end == st.node.raw.size { end.div_ceil(bs) * bs } else { end };
+    // A range beyond the end of the file ends with the page in which that is, as in Linux: blocks
+    // that were allocated further behind stay.
+    let end = if end > size {
+        let page = PAGE.max(u64::from(fs.vol.geo.block_size.bytes()));
+        size.next_multiple_of(page).min(map::max_file_size(&fs.vol.geo, st.node.raw.flags))
+    } else {
+        end
+    };
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     if from < to {
         unmap(fs, st, from, to, false)?;
@@ -186,9 +230,11 @@ fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()
 }
 
 fn aligned(fs: &MountedFs, offset: u64, len: u64) -> Result<(u32, u32)> {
-    let bs = fs.vol.geo.block_len() as u64;
-    if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
-        return Err(FsError::Invalid("offset and length must be multiples of the block size"));
+    let unit = fs.vol.geo.cluster_blocks(fs.vol.geo.block_len() as u64);
+    if !offset.is_multiple_of(unit) || !len.is_multiple_of(unit) {
+        return Err(FsError::Invalid(
+            "offset and length must be multiples of the block size (with bigalloc: of the cluster)",
+        ));
     }
     Ok((block_of(fs, offset)?, block_of(fs, len)?))
 }

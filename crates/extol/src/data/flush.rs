@@ -4,12 +4,13 @@
 //!
 //! Invariant
 //! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
-//!   back, so a later fsync fails or writes it ([`put_back`]).
+//!   back, so a later fsync fails or writes it ([`clusters::put_back`]).
 
 use extol_jbd2::JournalError;
 use extol_vfs::{FsError, Result};
 use smallvec::SmallVec;
 
+use super::clusters;
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, write_blocks, write_journalled};
@@ -52,18 +53,17 @@ fn flush_part(
     while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
         let run = st.pages.run(lblk, MAX_WRITE.min(to - lblk));
         // (Most flushes write few pages.)
-        let (mut pages, mut reserved, mut unwritten) =
-            (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
+        let (mut pages, mut kinds) = (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
+        let mut held = clusters::take_edges(fs, st, lblk, lblk.saturating_add(run));
         for i in 0..run {
             if let Some(page) = st.pages.remove(lblk + i) {
-                reserved.push(page.reserved);
-                unwritten.push(page.unwritten);
+                held += u64::from(page.reserved);
+                kinds.push((page.hole, page.unwritten));
                 pages.push(page.data);
             }
         }
         let run = pages.len() as u32;
         let source = Source::Pages(&pages);
-        let held = reserved.iter().filter(|r| **r).count() as u64;
         let (result, used) = if journalled {
             let mut used = 0;
             (write_journalled(fs, st, lblk, run, &source, held, &mut used), used)
@@ -76,10 +76,11 @@ fn flush_part(
                 fs.dirty.shrink(pages.len() * bs);
             }
             Err(e) => {
-                let pages = pages.into_iter().zip(reserved).zip(unwritten);
-                let pages =
-                    pages.map(|((data, reserved), unwritten)| Page { data, reserved, unwritten });
-                put_back(st, lblk, pages, used);
+                let pages = (lblk..).zip(pages).zip(kinds).map(|((lblk, data), kind)| {
+                    (lblk, Page { data, hole: kind.0, reserved: false, unwritten: kind.1 })
+                });
+                let range = (lblk, lblk.saturating_add(run));
+                clusters::put_back(fs, st, range, pages, held.saturating_sub(used));
                 // Reservations also count freed blocks, which a commit makes usable.
                 if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
                     retries -= 1;
@@ -112,20 +113,4 @@ fn flush_part(
         }
     }
     Ok(())
-}
-
-/// Puts back pages that were not written and mapped; `used` of their reservations are gone (WB-3).
-pub(super) fn put_back(
-    st: &mut InodeState,
-    lblk: u32,
-    pages: impl Iterator<Item = Page>,
-    mut used: u64,
-) {
-    for (lblk, mut page) in (lblk..).zip(pages) {
-        if page.reserved && used > 0 {
-            used -= 1;
-            page.reserved = false;
-        }
-        st.pages.insert(lblk, page);
-    }
 }

@@ -16,8 +16,8 @@
 //! pages and go through the same three steps at once.
 //!
 //! Invariants
-//! - DA-1: a page in a hole holds a reserved block (`write::put_page`), so step 1 does not fail for
-//!   lack of space.
+//! - DA-1: a page in a hole holds a reserved cluster (`write::put_page`) unless the file has it or
+//!   another page holds it, so step 1 does not fail for lack of space.
 //! - DA-2: `disk_size` grows only in the transaction that maps the blocks below it
 //!   (`BlockWriter::map_changes`); pages in front of a direct write go before it
 //!   (`write::write_direct`).
@@ -32,6 +32,7 @@
 
 mod batch;
 pub(crate) mod cache;
+mod clusters;
 pub(crate) mod delalloc;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
@@ -42,6 +43,7 @@ pub(crate) mod readahead;
 mod reserve;
 pub(crate) mod seek;
 pub(crate) mod truncate;
+pub(crate) mod verity;
 pub(crate) mod write;
 pub(crate) mod writeback;
 mod writepages;

@@ -1,4 +1,5 @@
 //! Space for operations: blocks are reserved before they are needed, so that what begins can end.
+//! All numbers are of clusters: a block of metadata takes one.
 
 use extol_vfs::{Creds, FsError, Result};
 

@@ -6,6 +6,7 @@ use crate::fast_commit::Reason;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
+use super::clusters;
 use super::order;
 use super::writepages::check_not_system;
 use super::{read, write};
@@ -85,6 +86,7 @@ fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()>
 
 /// Drops dirty pages of a range.
 pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) {
+    clusters::leave_edges(fs, st, from, to);
     let (dropped, reserved) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
     fs.vol.alloc.unreserve(reserved);

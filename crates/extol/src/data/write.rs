@@ -9,7 +9,7 @@ use super::cache::LARGE;
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
-use super::{flush, order, read, writeback, zero_out};
+use super::{clusters, flush, order, read, writeback, zero_out};
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -172,7 +172,8 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
     let bs = vol.geo.block_len();
     let size = st.node.raw.size;
     let needed = contents.len().div_ceil(bs) as u32;
-    fs.reserve_data(st, u64::from(needed))?;
+    let clusters = vol.geo.clusters(u64::from(needed));
+    fs.reserve_data(st, clusters)?;
     let taken = match needed {
         0 => None,
         n => {
@@ -180,7 +181,7 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
             match vol.alloc.take(goal, n, n) {
                 Ok(run) => Some(run),
                 Err(e) => {
-                    vol.alloc.unreserve(u64::from(needed));
+                    vol.alloc.unreserve(clusters);
                     return Err(e);
                 }
             }
@@ -193,7 +194,7 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
         vol.journal.note_data_write();
         if let Err(e) = written {
             vol.alloc.give_back(run);
-            vol.alloc.unreserve(u64::from(needed));
+            vol.alloc.unreserve(clusters);
             return Err(fs.data_write_failed(e));
         }
     }
@@ -210,6 +211,15 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
     h.stop().map_err(error::journal)
 }
 
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// In the contents, which reach as far as what is put there. (Zero behind the end: DA-3.)
+    Contents,
+    /// Behind them, where fs-verity keeps what it needs.
+    Behind,
+}
+
 /// Puts bytes into the page of one block, making the page if it is not there.
 pub(crate) fn put_page(
     fs: &MountedFs,
@@ -218,6 +228,29 @@ pub(crate) fn put_page(
     lblk: u32,
     inside: usize,
     bytes: &[u8],
+) -> Result<()> {
+    put(fs, cell, st, lblk, (inside, bytes), Part::Contents)
+}
+
+/// As [`put_page`], of a block behind the end of the file.
+pub(super) fn put_behind(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    inside: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    put(fs, cell, st, lblk, (inside, bytes), Part::Behind)
+}
+
+fn put(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    (inside, bytes): (usize, &[u8]),
+    part: Part,
 ) -> Result<()> {
     if let Some(page) = st.pages.get_mut(lblk) {
         page.data[inside..inside + bytes.len()].copy_from_slice(bytes);
@@ -232,19 +265,25 @@ pub(crate) fn put_page(
             (false, unwritten)
         }
     };
-    // (Zero behind the end of the file: DA-3.)
+    let start = u64::from(lblk) * bs as u64;
     let data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        let mut data = if hole { vec![0; bs] } else { read::block(fs, st, lblk)? };
+        let mut data = vec![0; bs];
+        match part {
+            Part::Contents if !hole => data = read::block(fs, st, lblk)?,
+            Part::Behind if !hole => read::behind(fs, st, start, &mut data)?,
+            _ => {}
+        }
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
         data
     };
-    if (hole || unwritten) && !reserve_page(fs, st, u64::from(hole))? {
-        let end = u64::from(lblk) * bs as u64 + (inside + bytes.len()) as u64;
-        return write_exact(fs, st, lblk, &data, end);
+    let needs_cluster = hole && !clusters::is_held(fs, st, lblk)?;
+    if (hole || unwritten) && !reserve_page(fs, st, u64::from(needs_cluster))? {
+        let end = start + (inside + bytes.len()) as u64;
+        return write_exact(fs, st, lblk, &data, if part == Part::Contents { end } else { 0 });
     }
-    st.pages.insert(lblk, Page { data, reserved: hole, unwritten });
+    st.pages.insert(lblk, Page { data, hole, reserved: needs_cluster, unwritten });
     fs.dirty.grow(bs);
     fs.dirty.add(cell, fs.clock.now_ns());
     Ok(())
@@ -269,13 +308,13 @@ fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
     GROWTH + pages
 }
 
-/// Reserves what one more page needs: a block if it is in a hole, and mapping blocks for its inode.
-/// False: space is so short that only an exact allocation shows whether it suffices.
-fn reserve_page(fs: &MountedFs, st: &mut InodeState, blocks: u64) -> Result<bool> {
+/// Reserves what one more page needs: `clusters` if it is in a hole, and mapping blocks for its
+/// inode. False: space is so short that only an exact allocation shows whether it suffices.
+fn reserve_page(fs: &MountedFs, st: &mut InodeState, clusters: u64) -> Result<bool> {
     let pages = st.pages.map_changes() + 1;
     let meta = mapping_blocks(fs, st, pages);
     let more = meta.saturating_sub(st.pages.meta_reserved);
-    if fs.vol.alloc.reserve(blocks + more, fs.uses_reserve(st)).is_ok() {
+    if fs.vol.alloc.reserve(clusters + more, fs.uses_reserve(st)).is_ok() {
         st.pages.meta_reserved += more;
         return Ok(true);
     }
@@ -327,29 +366,28 @@ pub(super) fn write_direct(
         flush::flush_from(fs, st, seen, lblk)?;
     }
     // Pages in the range are overwritten, and their reserved blocks serve the new data.
-    let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
+    let behind = lblk.saturating_add(blocks);
+    let at_edges = clusters::take_edges(fs, st, lblk, behind);
+    let (pages, reserved) = st.pages.take_range(lblk, behind);
+    let reserved = reserved + at_edges;
     fs.dirty.shrink(pages.len() * bs);
     let old = st.node.raw.size;
     // The mapping transaction writes the new size with it.
     st.node.raw.size = old.max(end);
-    let (result, mut left) = write_reserved(fs, st, lblk, blocks, source, reserved);
+    let (result, left) = write_reserved(fs, st, lblk, blocks, source, reserved);
     if result.is_err() {
         st.node.raw.size = old.max(st.disk_size);
         // Not all was written: the pages come back.
-        for (lblk, mut page) in pages {
-            page.reserved = left > 0
-                && matches!(map::lookup(&fs.vol, &st.node, lblk), Ok(Mapping::Hole { .. }));
-            left -= u64::from(page.reserved);
-            st.pages.insert(lblk, page);
-            fs.dirty.grow(bs);
-        }
+        fs.dirty.grow(pages.len() * bs);
+        clusters::put_back(fs, st, (lblk, behind), pages.into_iter(), left);
+    } else {
+        fs.vol.alloc.unreserve(left);
     }
-    fs.vol.alloc.unreserve(left);
     result
 }
 
-/// Reserves the blocks that holes in the range need beyond `held`, and writes the data. The second
-/// part of the result is how many reserved blocks are left.
+/// Reserves the clusters that holes in the range need beyond `held`, and writes the data. The
+/// second part of the result is how many reserved ones are left.
 fn write_reserved(
     fs: &MountedFs,
     st: &mut InodeState,
@@ -358,8 +396,9 @@ fn write_reserved(
     source: &Source<'_>,
     held: u64,
 ) -> (Result<()>, u64) {
-    let reserved = holes(fs, st, lblk, blocks).and_then(|holes| {
-        let more = holes.saturating_sub(held);
+    let fresh = map::fresh_clusters(&fs.vol, &st.node, lblk, blocks);
+    let reserved = fresh.and_then(|fresh| {
+        let more = fresh.saturating_sub(held);
         if more > 0 {
             fs.reserve_data(st, more)?;
         }
@@ -373,23 +412,4 @@ fn write_reserved(
         }
         Err(e) => (Err(e), held),
     }
-}
-
-/// How many of these blocks are holes.
-fn holes(fs: &MountedFs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
-    let mut holes = 0;
-    let mut at = lblk;
-    let end = lblk.saturating_add(blocks);
-    while at < end {
-        let len = match map::lookup(&fs.vol, &st.node, at)? {
-            Mapping::Hole { len } => {
-                let len = len.min(u64::from(end - at));
-                holes += len;
-                len
-            }
-            Mapping::Mapped { len, .. } => u64::from(len),
-        };
-        at = at.saturating_add(u32::try_from(len).unwrap_or(u32::MAX).max(1));
-    }
-    Ok(holes)
 }

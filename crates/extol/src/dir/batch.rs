@@ -25,6 +25,9 @@ use extol_ondisk::htree::{HashVersion, Hasher};
 use extol_ondisk::{FileType, InodeNr};
 use extol_vfs::{DirEntry, FileKind, FsError, Result};
 
+use super::shape::Shape;
+use super::sought;
+
 /// Position of the first ordinary entry.
 pub(super) const FIRST: u64 = 2;
 /// Behind every position.
@@ -113,14 +116,23 @@ impl Batch {
         self.low
     }
 
-    /// Adds an entry.
-    pub fn push(&mut self, hasher: &Hasher, ino: InodeNr, kind: Option<FileType>, name: &[u8]) {
-        let mut place = hasher.hash(name);
+    /// Adds an entry, which is listed as `shown` makes of its two hashes.
+    pub fn push(
+        &mut self,
+        (hasher, shape): (&Hasher, &Shape<'_>),
+        (ino, kind): (InodeNr, Option<FileType>),
+        name: &[u8],
+        shown: impl FnOnce([u32; 2]) -> Result<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let mut place = sought::hash(shape, hasher, name);
+        let shown = shown([place.hash, place.minor])?;
         if hasher.version == HashVersion::Legacy {
             // No minor hash there; any function of the name will do.
             place.minor = Hasher { version: HashVersion::HalfMd4, ..*hasher }.hash(name).hash;
         }
-        self.push_at(position(place.hash, place.minor), ino, kind, name);
+        let at = position(place.hash, place.minor);
+        self.push_at(at, ino, kind, shown.as_deref().unwrap_or(name));
+        Ok(())
     }
 
     fn push_at(&mut self, pos: u64, ino: InodeNr, kind: Option<FileType>, name: &[u8]) {

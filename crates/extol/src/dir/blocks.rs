@@ -222,41 +222,84 @@ pub(super) fn fill(
     dir: &mut Node,
     lblks: &[u32],
 ) -> Result<Vec<Fresh>> {
-    let first = lblks.first().copied().unwrap_or(0);
-    let mut goal = map::goal(vol, dir, first)?;
-    let mut taken: Vec<BlockNr> = Vec::with_capacity(lblks.len());
-    for _ in lblks {
-        match vol.alloc.take(goal, 1, 1) {
-            Ok(run) => {
-                goal = run.start.plus(1);
-                taken.push(run.start);
-            }
-            Err(e) => {
-                taken.iter().for_each(|nr| vol.alloc.give_back(single(*nr)));
-                return Err(e);
-            }
-        }
-    }
-    for (done, (&lblk, &nr)) in lblks.iter().zip(&taken).enumerate() {
-        let mapped = vol.alloc.commit_take(h, single(nr)).and_then(|()| {
-            map::insert(vol, h, dir, lblk, single(nr), false).inspect_err(|_| {
-                // The bits are set but nothing points at the block.
-                let _ = vol.alloc.free(h, single(nr));
-            })
-        });
-        if let Err(e) = mapped {
-            taken.iter().skip(done + 1).for_each(|nr| vol.alloc.give_back(single(*nr)));
+    let places = take(vol, dir, lblks)?;
+    for (done, place) in places.iter().enumerate() {
+        if let Err(e) = map_one(vol, h, dir, *place) {
+            give_back(vol, places.get(done + 1..).unwrap_or_default());
             for &lblk in lblks.iter().take(done) {
                 let _ = map::remove(vol, h, dir, lblk, lblk.saturating_add(1), map::Discard::Free)?;
             }
             return Err(e);
         }
     }
-    lblks
-        .iter()
-        .zip(taken)
-        .map(|(&lblk, nr)| Ok(Fresh { lblk, buf: h.create(nr).map_err(error::journal)? }))
+    places
+        .into_iter()
+        .map(|Place { lblk, nr, .. }| {
+            Ok(Fresh { lblk, buf: h.create(nr).map_err(error::journal)? })
+        })
         .collect()
+}
+
+/// Where a block of a directory goes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    lblk: u32,
+    nr: BlockNr,
+    /// Its cluster was taken for it.
+    is_new: bool,
+}
+
+/// Takes blocks for holes, all or none. Those of one cluster share it.
+fn take(vol: &Volume, dir: &Node, lblks: &[u32]) -> Result<Vec<Place>> {
+    let mut places: Vec<Place> = Vec::with_capacity(lblks.len());
+    let mut goal = map::goal(vol, dir, lblks.first().copied().unwrap_or(0))?;
+    for &lblk in lblks {
+        match place(vol, dir, &places, lblk, goal) {
+            Ok(place) => {
+                goal = place.nr.plus(1);
+                places.push(place);
+            }
+            Err(e) => {
+                give_back(vol, &places);
+                return Err(e);
+            }
+        }
+    }
+    Ok(places)
+}
+
+fn place(vol: &Volume, dir: &Node, taken: &[Place], lblk: u32, goal: BlockNr) -> Result<Place> {
+    let start = |lblk: u32| lblk - vol.geo.inside_cluster(u64::from(lblk));
+    if let Some(mate) = taken.iter().find(|place| start(place.lblk) == start(lblk)) {
+        return Ok(Place { lblk, nr: vol.geo.in_place_of(mate.nr, lblk), is_new: false });
+    }
+    match map::new_blocks(vol, dir, lblk, 1)? {
+        map::NewBlocks::Shared(run) => {
+            vol.alloc.check_not_system(run)?;
+            Ok(Place { lblk, nr: run.start, is_new: false })
+        }
+        map::NewBlocks::Fresh(_) => {
+            let run = vol.alloc.take(vol.geo.in_place_of(goal, lblk), 1, 1)?;
+            Ok(Place { lblk, nr: run.start, is_new: true })
+        }
+    }
+}
+
+fn give_back(vol: &Volume, places: &[Place]) {
+    let new = places.iter().filter(|place| place.is_new);
+    new.for_each(|place| vol.alloc.give_back(single(place.nr)));
+}
+
+fn map_one(vol: &Volume, h: &mut Handle, dir: &mut Node, place: Place) -> Result<()> {
+    let Place { lblk, nr, is_new } = place;
+    if !is_new {
+        return map::insert(vol, h, dir, lblk, single(nr), false);
+    }
+    vol.alloc.commit_take(h, single(nr))?;
+    map::insert(vol, h, dir, lblk, single(nr), false).inspect_err(|_| {
+        // The bits are set but nothing points at the block.
+        let _ = vol.alloc.free(h, single(nr));
+    })
 }
 
 fn single(start: BlockNr) -> Run {

@@ -2,6 +2,8 @@
 //!
 //! Each change of a name first drops the name's dentry (DC-2).
 
+use std::borrow::Cow;
+
 use extol_jbd2::Handle;
 use extol_ondisk::dirent::{self, NewEntry};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
@@ -14,6 +16,7 @@ use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
 use super::search::{Spot, check_name, find, lookup};
 use super::shape::{BlockKind, Shape, count};
+use super::sought::{self, Sought};
 use crate::fast_commit::eligibility;
 use crate::inline;
 use crate::map;
@@ -48,6 +51,7 @@ pub(crate) fn add(
     }
     vol.dentries.remove(dir.ino.0, name);
     let shape = Shape::of(vol, dir);
+    sought::check(&shape, name)?;
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
     if !inline::is_inline(dir) {
         add_to_blocks(vol, h, dir, new)?;
@@ -85,7 +89,7 @@ pub(crate) fn add_at(
 fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
     let shape = Shape::of(vol, dir);
     if shape.indexed && !shape.searchable {
-        return Err(FsError::NotSupported("adding to a case-insensitive directory"));
+        return Err(FsError::NotSupported("adding to an encrypted case-insensitive directory"));
     }
     if shape.searchable {
         return match htree::add(vol, h, dir, new) {
@@ -132,7 +136,8 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
     let ino = if inline::is_inline(dir) {
-        inline::dir_remove(dir, name)?
+        let stored = name_inside(vol, dir, name)?;
+        inline::dir_remove(dir, &stored)?
     } else {
         let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
         remove_from_block(vol, h, dir, name, &found)?
@@ -149,10 +154,11 @@ pub(crate) fn remove_at(
     name: &[u8],
     spot: &Spot,
 ) -> Result<InodeNr> {
-    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
+    let on_disk = spot.stored.as_deref().unwrap_or(name);
+    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, on_disk) };
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let ino = remove_from_block(vol, h, dir, name, found)?;
+    let ino = remove_from_block(vol, h, dir, on_disk, found)?;
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
 }
@@ -165,17 +171,30 @@ fn remove_from_block(
     found: &Found,
 ) -> Result<InodeNr> {
     let shape = Shape::of(vol, dir);
+    let name = found.name(&shape, name)?;
     if found.kind == BlockKind::Leaf {
         note_room(h, &shape, &found.buf, None);
     }
     let removed = blocks::modify(h, &shape, &found.buf, found.kind, |bytes| {
         let area = shape.entries_mut(found.kind, bytes);
-        match dirent::remove_at(area, found.hit.before, found.hit.at, name) {
+        match dirent::remove_at(area, found.hit.before, found.hit.at, &name) {
             Some(ino) => Ok(Some(ino)),
-            None => dirent::remove(area, name),
+            None => dirent::remove(area, &name),
         }
     })?;
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+}
+
+/// The name as an inline directory has it.
+fn name_inside<'n>(vol: &Volume, dir: &Node, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+    let shape = Shape::of(vol, dir);
+    if !shape.folds {
+        return Ok(Cow::Borrowed(name));
+    }
+    let sought = Sought::new(&shape, name);
+    let entries = inline::dir_entries(vol, dir)?.entries;
+    let its = entries.into_iter().find(|entry| sought.is(&entry.name));
+    its.map(|entry| Cow::Owned(entry.name)).ok_or(FsError::NotFound)
 }
 
 fn check_ordinary(name: &[u8]) -> Result<()> {
@@ -198,7 +217,8 @@ pub(crate) fn replace(
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
     let old = if inline::is_inline(dir) {
-        inline::dir_replace(vol, dir, name, ino, kind)?
+        let stored = name_inside(vol, dir, name)?;
+        inline::dir_replace(vol, dir, &stored, ino, kind)?
     } else {
         point_to(vol, h, dir, name, ino, kind)?
     };
@@ -216,11 +236,12 @@ fn point_to(
 ) -> Result<InodeNr> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
+    let name = found.name(&shape, name)?;
     if found.kind == BlockKind::Leaf {
         note_room(h, &shape, &found.buf, None);
     }
     let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
-        dirent::replace(shape.entries_mut(found.kind, b), name, ino, shape.stored_type(kind))
+        dirent::replace(shape.entries_mut(found.kind, b), &name, ino, shape.stored_type(kind))
     })?;
     replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
 }

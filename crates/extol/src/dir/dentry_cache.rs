@@ -50,6 +50,8 @@
 //!   had been referenced for that moment.
 //! - `.` and `..` are not noted: a directory's `..` changes when it is moved. Nor are names longer
 //!   than [`MAX_LEN`].
+//! - A casefolded directory has no dentries (`dir/known.rs`). Those of the time before it was one
+//!   are negative, since it was empty, and are not asked for.
 //! - A directory is deleted: its positive dentries went with its names. Negative ones may stay, and
 //!   are right for the next directory with this number, which begins empty and obeys DC-2.
 //! - On a damaged volume two directories may share a block. A name that is removed in one stays

@@ -31,6 +31,7 @@ use super::index_path::{Frame, IndexError, IndexResult, Path};
 use super::leaf::{self, Division};
 use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use super::shape::{BlockKind, Shape};
+use super::sought::{self, Sought};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -40,24 +41,24 @@ pub(super) const MAX_NEW: u32 = 3;
 
 /// Finds a name, or the leaf it belongs into if that has room. Looks at no more blocks than the
 /// directory has, whatever the index says.
-pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Place> {
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, sought: &Sought<'_>) -> IndexResult<Place> {
     let mut hash = 0;
     let (mut path, _) = Path::find(blocks, |hasher| {
-        hash = hasher.hash(name).hash;
+        hash = sought.hash(hasher);
         hash
     })?;
-    search(blocks, &mut path, hash, name)
+    search(blocks, &mut path, hash, sought)
 }
 
 fn search(
     blocks: &mut Blocks<'_, '_>,
     path: &mut Path,
     hash: u32,
-    name: &[u8],
+    sought: &Sought<'_>,
 ) -> IndexResult<Place> {
     let mut first = None;
     for n in 0..blocks.shape.blocks {
-        match scan_leaf(blocks, path.leaf(), name)? {
+        match scan_leaf(blocks, path.leaf(), sought)? {
             // Names are put into the first leaf that may hold them.
             Place::Vacant(here) if n == 0 => first = here,
             Place::Vacant(_) => {}
@@ -79,19 +80,20 @@ pub(super) fn add(
 ) -> IndexResult<()> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
+    let sought = Sought::new(&shape, new.name);
     let mut hash = 0;
     let (path, hasher) = Path::find(&mut blocks, |hasher| {
-        hash = hasher.hash(new.name).hash;
+        hash = sought.hash(hasher);
         hash
     })?;
     let Some(buf) = blocks.leaf(path.leaf())? else {
         return Err(IndexError::Structure("hole instead of a directory leaf"));
     };
-    let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
+    let scan = leaf::scan(shape.area(&buf.data()), &shape, &sought)?;
     let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
     if scan.found.is_some()
         || next_continues
-            && matches!(search(&mut blocks, &mut path.clone(), hash, new.name)?, Place::Found(_))
+            && matches!(search(&mut blocks, &mut path.clone(), hash, &sought)?, Place::Found(_))
     {
         return Err(FsError::Exists.into());
     }
@@ -120,7 +122,8 @@ fn split_leaf(
     let shape = Shape::of(vol, dir);
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
-    let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
+    let hash = |name: &[u8]| sought::hash(&shape, hasher, name).hash;
+    let items = leaf::sorted(shape.area(&data), &shape, false, new, hash)?;
     let (keep, key) = match leaf::divide(&items, &shape) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
@@ -270,7 +273,8 @@ pub(super) fn build(
     let data = buf.data();
     let area = shape.area(&data);
     let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
-    let items = leaf::sorted(area, &shape, true, new, |name| hasher.hash(name).hash)?;
+    let hash = |name: &[u8]| sought::hash(&shape, &hasher, name).hash;
+    let items = leaf::sorted(area, &shape, true, new, hash)?;
     let (keep, key) = match leaf::divide(&items, &shape) {
         None => return Ok(false),
         Some(Division::Fits) => (items.len(), None),

@@ -9,6 +9,7 @@ use extol_ondisk::{FileType, InodeNr, OnDiskError};
 use extol_vfs::{FsError, Result};
 
 use super::shape::Shape;
+use super::sought::Sought;
 use crate::error;
 
 /// Checks a block of entries as it comes from the device.
@@ -113,18 +114,19 @@ impl Scan {
 }
 
 /// Searches for a name, and for room to add it. Stops at the name.
-pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
+pub(super) fn scan(area: &[u8], shape: &Shape<'_>, sought: &Sought<'_>) -> Result<Scan> {
+    let (name, folds) = (sought.name, sought.folded.is_some());
     let need = entry_len(name.len());
     let mut scan = Scan::default();
     let (mut at, mut before) = (0, None);
     while at < area.len() {
         let head = head(area, at).map_err(|e| shape.bad(e))?;
         if head.ino.is_some()
-            && head.name_len == name.len()
+            && (head.name_len == name.len() || folds)
             && let Some(here) =
-                area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name.len())
-            && here.last() == name.last()
-            && here == name
+                area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + head.name_len)
+            && (here.last() == name.last() || folds)
+            && sought.is(here)
         {
             scan.found = Some(head.hit(shape, at, before));
             return Ok(scan);

@@ -7,6 +7,7 @@ use extol_vfs::{FsError, Result};
 use super::blocks::{self, Blocks};
 use super::place::{Found, Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use super::shape::BlockKind;
+use super::sought::Sought;
 use super::{htree, leaf};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -22,14 +23,14 @@ const MAX_UNREADABLE: u32 = 64;
 /// # Errors
 /// A damaged block does not hide names in others: the search goes on behind it. Only if it finds
 /// nothing is that an error, since the name may be in that block.
-pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, sought: &Sought<'_>) -> Result<Place> {
     let mut vacant = None;
     let mut damage = None;
     let mut unreadable_left = MAX_UNREADABLE;
     let mut at = 0;
     while let Some(lblk) = blocks.next(at)? {
         at = lblk + 1;
-        match find_in(blocks, lblk, name) {
+        match find_in(blocks, lblk, sought) {
             Ok(Place::Vacant(here)) => vacant = vacant.or(here),
             Ok(found) => return Ok(found),
             Err(error @ FsError::Corrupt { .. }) => {
@@ -45,12 +46,12 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
     damage.map_or(Ok(Place::Vacant(vacant)), Err)
 }
 
-fn find_in(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
+fn find_in(blocks: &mut Blocks<'_, '_>, lblk: u32, sought: &Sought<'_>) -> Result<Place> {
     // An index node holds no names.
     if blocks.index_node(lblk)?.is_some() {
         return Ok(Place::Vacant(None));
     }
-    scan_leaf(blocks, lblk, name)
+    scan_leaf(blocks, lblk, sought)
 }
 
 /// Finds `.` or `..`, which only the first block has.
@@ -61,7 +62,7 @@ pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Plac
         BlockKind::Leaf => blocks.shape.area(&data),
         BlockKind::Index(_) => &data[..],
     };
-    let found = leaf::scan(area, &blocks.shape, name)?.found;
+    let found = leaf::scan(area, &blocks.shape, &Sought::exactly(name))?.found;
     drop(data);
     Ok(found.map_or(Place::Vacant(None), |hit| Place::Found(Found { buf, kind, hit })))
 }
@@ -89,7 +90,7 @@ pub(super) fn add(
         return Err(shape.corrupt("directory without blocks"));
     }
     let may_index = count == 1 && may_index && shape.dir_index;
-    let fresh = match find_room(&mut blocks, new.name)? {
+    let fresh = match find_room(&mut blocks, &Sought::new(&shape, new.name))? {
         Room::Leaf(vacant, is_filled) => {
             if may_index && is_filled {
                 match htree::build(vol, h, dir, new) {
@@ -118,7 +119,7 @@ pub(super) fn add(
 
 /// The first leaf with room for a name, else the first hole. [`FsError::Exists`] if the name is
 /// there. Damage ends the search.
-fn find_room(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Room> {
+fn find_room(blocks: &mut Blocks<'_, '_>, sought: &Sought<'_>) -> Result<Room> {
     let shape = blocks.shape;
     let mut room = Room::None;
     let mut at = 0;
@@ -130,14 +131,14 @@ fn find_room(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Room> {
         let Some(lblk) = next else { break };
         at = lblk + 1;
         let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let scan = leaf::scan(shape.area(&buf.data()), &shape, name)?;
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, sought)?;
         if scan.found.is_some() {
             return Err(FsError::Exists);
         }
         if let Some(at) = scan.room
             && !matches!(room, Room::Leaf(..))
         {
-            let is_filled = scan.is_filled(&shape, name);
+            let is_filled = scan.is_filled(&shape, sought.name);
             room = Room::Leaf(Vacant { buf, room: at }, is_filled);
         }
     }

@@ -12,11 +12,14 @@
 //! | --- | --- |
 //! | `search`, `change` | finding and changing names in any form |
 //! | `linear`, `htree` | the forms: finding and adding |
+//! | `sought` | the name that is looked for, and its hash |
 //! | `place` | where a name is, or could be put |
 //! | `shape` | what all blocks of a directory have in common |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index`, `index_path` | a block of entries, an index node, the nodes above a leaf |
 //! | `dentry_cache` | names that were looked up or made |
+//! | `known` | which of them it may have |
+//! | `names` | names in encrypted directories |
 //! | `numbers` | the inode numbers in a directory, for inodes that get another one |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -38,6 +41,9 @@
 //!   (`leaf::Scan::is_filled`). The replay of a fast commit puts names into the leaves as the last
 //!   full commit left them, so names that outgrow those leaves cost a full commit. Without space
 //!   for another leaf, names fill the rest (`htree::add`, `linear::add`).
+//! - DR-7: in a casefolded directory names are compared and hashed by their folded form, and an
+//!   entry is changed by the name that it has, not the one that was asked for. No name of such a
+//!   directory is in the dentry cache: a change of one name changes where others lead.
 
 mod batch;
 mod blocks;
@@ -46,13 +52,16 @@ pub(crate) mod dentry_cache;
 mod htree;
 mod index;
 mod index_path;
+mod known;
 mod leaf;
 mod linear;
+mod names;
 mod numbers;
 mod place;
 mod readdir;
 mod search;
 mod shape;
+mod sought;
 #[cfg(test)]
 mod tests;
 
@@ -61,6 +70,7 @@ pub(crate) use change::{
     REMOVE_CREDITS, add, add_at, credits_add, init, remove, remove_at, replace, set_dotdot,
 };
 pub(crate) use dentry_cache::{Dentry, DentryCache};
+pub(crate) use known::{is_known_missing, note_found, note_missing};
 pub(crate) use numbers::{Number, numbers, place, renumber};
 pub(crate) use readdir::iterate;
-pub(crate) use search::{Spot, is_empty, lookup, places, seek};
+pub(crate) use search::{Spot, is_empty, lookup, lookup_stored, places, seek};

@@ -1,5 +1,6 @@
 //! Where a name is in the blocks of a directory, or where it could be put.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use extol_jbd2::{Buf, Handle};
@@ -9,6 +10,7 @@ use extol_vfs::Result;
 use super::blocks::{self, Blocks};
 use super::leaf::{self, Hit};
 use super::shape::{BlockKind, Shape};
+use super::sought::Sought;
 use crate::fast_commit::eligibility;
 
 /// Where a name is.
@@ -16,6 +18,23 @@ pub(super) struct Found {
     pub buf: Arc<Buf>,
     pub kind: BlockKind,
     pub hit: Hit,
+}
+
+impl Found {
+    /// The name that the entry has: in a casefolded directory perhaps not the one that was asked
+    /// for.
+    pub fn name<'n>(&self, shape: &Shape<'_>, asked: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+        if !shape.folds {
+            return Ok(Cow::Borrowed(asked));
+        }
+        let data = self.buf.data();
+        let area = match self.kind {
+            BlockKind::Leaf => shape.area(&data),
+            BlockKind::Index(_) => &data[..],
+        };
+        let entry = dirent::entry_at(area, self.hit.at).map_err(|e| shape.bad(e))?;
+        Ok(Cow::Owned(entry.name.to_vec()))
+    }
 }
 
 /// Where a missing name could be put.
@@ -33,20 +52,24 @@ pub(super) enum Place {
 
 /// Searches one leaf; a hole has no names. In a damaged leaf a name may be found, but is never
 /// missing.
-pub(super) fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
+pub(super) fn scan_leaf(
+    blocks: &mut Blocks<'_, '_>,
+    lblk: u32,
+    sought: &Sought<'_>,
+) -> Result<Place> {
     let Some((buf, problem)) = blocks.leaf_to_list(lblk)? else { return Ok(Place::Vacant(None)) };
     if let Some(problem) = problem {
-        let found = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)
+        let found = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, sought)
             .ok()
             .and_then(|s| s.found);
         let hit = found.filter(|hit| blocks.shape.inode(hit.ino).is_ok()).ok_or(problem)?;
         return Ok(Place::Found(Found { buf, kind: BlockKind::Leaf, hit }));
     }
-    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
+    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, sought)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
         None => {
-            let room = scan.room.filter(|_| !scan.is_filled(&blocks.shape, name));
+            let room = scan.room.filter(|_| !scan.is_filled(&blocks.shape, sought.name));
             Place::Vacant(room.map(|room| Vacant { buf, room }))
         }
     })

@@ -29,17 +29,18 @@
 
 use std::sync::atomic::Ordering;
 
-use extol_ondisk::FileType;
 use extol_ondisk::dirent::{self, Entry};
 use extol_ondisk::htree::{self, Hasher};
+use extol_ondisk::{FileType, InodeNr};
 use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted, kind_of};
 use super::blocks::Blocks;
 use super::index_path::{IndexError, Path};
-use super::linear;
 use super::place::Place;
-use super::shape::BlockKind;
+use super::shape::{BlockKind, Shape};
+use super::{linear, names};
+use crate::encrypted;
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -92,11 +93,29 @@ pub(crate) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> 
     let mut blocks = Blocks::new(vol, dir);
     let mut damage = Damage::new();
     let mut stopped = false;
-    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |entry| {
+    let mut problem = None;
+    let key = encrypted::names_key(vol, dir)?;
+    blocks.shape.decrypts = key.is_some();
+    let shape = blocks.shape;
+    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |mut entry| {
+        if let Some(key) = &key
+            && !matches!(&entry.name[..], b"." | b"..")
+        {
+            match names::plain(&shape, key, &entry.name) {
+                Ok(name) => entry.name = name,
+                Err(error) => {
+                    problem.get_or_insert(error);
+                    return true;
+                }
+            }
+        }
         let more = each(entry);
         stopped |= !more;
         more
     });
+    if let Some(error) = problem {
+        damage.corrupt(error)?;
+    }
     if outcome.is_ok() && !stopped && damage.first.is_none() && cookie != 0 {
         check_all(&mut blocks, dir, &mut damage)?;
     }
@@ -149,7 +168,8 @@ fn list(
         }
         let mut batch = Batch::new(from, 0);
         for entry in &inside {
-            batch.push(&hasher, entry.ino, entry.kind, &entry.name);
+            add(&blocks.shape, &mut batch, &hasher, (entry.ino, entry.kind), &entry.name)
+                .or_else(|error| damage.corrupt(error))?;
         }
         return batch.emit(each).map(|_| ());
     }
@@ -216,8 +236,8 @@ fn leaf_entries(
         if !entry.is_used() {
             continue;
         }
-        // A name with a slash could lead out of the directory.
-        if entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
+        // A name with a slash could lead out of the directory. Encrypted ones are shown as others.
+        if !blocks.shape.encrypted && entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
             let what = "directory entry with a slash or NUL in its name";
             damage.corrupt(blocks.shape.corrupt(what).at_block(buf.nr().0))?;
             continue;
@@ -237,14 +257,32 @@ fn load(
     batch: &mut Batch,
     damage: &mut Damage,
 ) -> Result<()> {
-    let filetype = blocks.shape.filetype;
+    let shape = blocks.shape;
+    let mut problem = None;
     leaf_entries(blocks, lblk, damage, &mut |entry| {
         if !entry.is_dot() {
-            batch.push(hasher, entry.ino, entry.file_type.filter(|_| filetype), entry.name);
+            let what = (entry.ino, entry.file_type.filter(|_| shape.filetype));
+            if let Err(error) = add(&shape, batch, hasher, what, entry.name) {
+                problem.get_or_insert(error);
+            }
         }
         true
+    })?;
+    problem.map_or(Ok(()), |error| damage.corrupt(error))
+}
+
+/// Adds an entry to a batch: with encrypted names as it is shown without a key.
+fn add(
+    shape: &Shape<'_>,
+    batch: &mut Batch,
+    hasher: &Hasher,
+    what: (InodeNr, Option<FileType>),
+    name: &[u8],
+) -> Result<()> {
+    let encrypted = shape.encrypted && !shape.decrypts;
+    batch.push((hasher, shape), what, name, |hash| {
+        encrypted.then(|| names::shown(shape, name, hash)).transpose()
     })
-    .map(|_| ())
 }
 
 /// The first block at or behind `at` that is no hole. Parts of the map that cannot be read are
@@ -379,22 +417,37 @@ fn by_offset(
     each: Each<'_>,
 ) -> Result<()> {
     let bs = blocks.shape.geo.block_len() as u64;
-    let filetype = blocks.shape.filetype;
+    let shape = blocks.shape;
     let Ok(mut at) = u32::try_from(cookie / bs) else { return Ok(()) };
     while let Some(lblk) = next_block(blocks, at, damage)? {
         at = lblk + 1;
         let start = u64::from(lblk) * bs;
+        let mut problem = None;
         let more = leaf_entries(blocks, lblk, damage, &mut |entry| {
             if start + (entry.offset as u64) < cookie {
                 return true;
             }
+            let name = if shape.encrypted && !shape.decrypts && !entry.is_dot() {
+                match names::shown(&shape, entry.name, [0; 2]) {
+                    Ok(name) => name,
+                    Err(error) => {
+                        problem.get_or_insert(error);
+                        return true;
+                    }
+                }
+            } else {
+                entry.name.to_vec()
+            };
             each(DirEntry {
                 ino: entry.ino.0,
                 cookie: start + (entry.offset + entry.rec_len) as u64,
-                kind: kind_of(entry.file_type.filter(|_| filetype)),
-                name: entry.name.to_vec(),
+                kind: kind_of(entry.file_type.filter(|_| shape.filetype)),
+                name,
             })
         })?;
+        if let Some(error) = problem {
+            damage.corrupt(error)?;
+        }
         if !more {
             return Ok(());
         }

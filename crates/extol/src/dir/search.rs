@@ -1,5 +1,7 @@
 //! Finding names in a directory of any form.
 
+use std::borrow::Cow;
+
 use extol_ondisk::dirent::{self, MAX_NAME};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
@@ -7,9 +9,10 @@ use extol_vfs::{FsError, Result};
 use super::blocks::Blocks;
 use super::htree;
 use super::index_path::IndexError;
-use super::linear;
 use super::place::{Found, Place};
 use super::shape::{BlockKind, Shape};
+use super::sought::{self, Sought};
+use super::{linear, names};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -31,33 +34,56 @@ pub(crate) struct Spot {
     /// Where the name leads.
     pub entry: Option<Entry>,
     pub(super) place: Place,
+    /// The name on disk, if it is another one.
+    pub(super) stored: Option<Vec<u8>>,
 }
 
 /// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
+    match names::stored(vol, dir, name)? {
+        Some(Cow::Borrowed(name)) => seek_stored(vol, dir, name),
+        Some(Cow::Owned(on_disk)) => {
+            let spot = seek_stored(vol, dir, &on_disk)?;
+            Ok(Spot { stored: Some(on_disk), ..spot })
+        }
+        None => Ok(Spot { entry: None, place: Place::Vacant(None), stored: None }),
+    }
+}
+
+/// [`seek`] of a name as it is on disk.
+fn seek_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
+    let shape = Shape::of(vol, dir);
+    sought::check(&shape, name)?;
     if inline::is_inline(dir) {
         let inside = inline::dir_entries(vol, dir)?;
         let entry = match name {
             b"." => Some((dir.ino, Some(FileType::Directory))),
             b".." => Some((inside.parent, Some(FileType::Directory))),
-            _ => inside.entries.iter().find(|e| e.name == name).map(|e| (e.ino, Some(e.kind))),
+            _ => {
+                let sought = Sought::new(&shape, name);
+                inside.entries.iter().find(|e| sought.is(&e.name)).map(|e| (e.ino, Some(e.kind)))
+            }
         };
-        return Ok(Spot { entry, place: Place::Vacant(None) });
+        return Ok(Spot { entry, place: Place::Vacant(None), stored: None });
     }
     let place = seek_in_blocks(vol, dir, name)?;
     let entry = match &place {
-        Place::Found(found) => {
-            Some((Shape::of(vol, dir).inode(found.hit.ino)?, found.hit.file_type))
-        }
+        Place::Found(found) => Some((shape.inode(found.hit.ino)?, found.hit.file_type)),
         Place::Vacant(_) => None,
     };
-    Ok(Spot { entry, place })
+    Ok(Spot { entry, place, stored: None })
 }
 
 /// Finds a name: the inode, and its type where the volume records types.
 pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
     seek(vol, dir, name).map(|spot| spot.entry)
+}
+
+/// Finds a name as it is on disk, which may be encrypted.
+pub(crate) fn lookup_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
+    check_name(name)?;
+    seek_stored(vol, dir, name).map(|spot| spot.entry)
 }
 
 pub(super) fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
@@ -73,9 +99,10 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
     if matches!(name, b"." | b"..") {
         return linear::find_dots(&mut blocks, name);
     }
+    let sought = Sought::new(&blocks.shape, name);
     let mut damage = None;
     if blocks.shape.searchable && blocks.shape.blocks > 0 {
-        match htree::find(&mut blocks, name) {
+        match htree::find(&mut blocks, &sought) {
             Ok(place) => return Ok(place),
             // The name may be in a leaf to which a damaged node led.
             Err(IndexError::Other(e @ FsError::Corrupt { .. })) => damage = Some(e),
@@ -83,7 +110,7 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
             Err(IndexError::Structure(_)) => {}
         }
     }
-    let place = linear::find(&mut blocks, name)?;
+    let place = linear::find(&mut blocks, &sought)?;
     if let (Place::Vacant(_), Some(e)) = (&place, damage) {
         return Err(e);
     }

@@ -7,6 +7,7 @@ use extol_ondisk::{
 };
 use extol_vfs::{FsError, Result};
 
+use crate::encrypted;
 use crate::error;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -29,6 +30,12 @@ pub(super) struct Shape<'v> {
     pub indexed: bool,
     /// Names are found through the index.
     pub searchable: bool,
+    /// Names are encrypted.
+    pub encrypted: bool,
+    /// Names are listed as they are on disk, to be decrypted.
+    pub decrypts: bool,
+    /// Names that are equal but for case are one name (DR-7).
+    pub folds: bool,
     /// The volume indexes directories.
     pub dir_index: bool,
     /// Bytes that entries may use in a leaf before it is divided (DR-6).
@@ -50,8 +57,11 @@ impl<'v> Shape<'v> {
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(dir.ino, dir.raw.generation)),
             filetype: geo.incompat().contains(Incompat::FILETYPE),
             indexed,
-            // Such directories hash folded names, which Extol cannot fold.
-            searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
+            // The index of an encrypted one has hashes by a key.
+            searchable: indexed && !(is_casefolded(vol, dir) && encrypted::is_encrypted(dir)),
+            encrypted: encrypted::is_encrypted(dir),
+            decrypts: false,
+            folds: folds(vol, dir),
             dir_index,
             leaf_limit: if geo.compat().contains(Compat::FAST_COMMIT) {
                 area / 4 * 3
@@ -109,6 +119,16 @@ impl<'v> Shape<'v> {
         }
         Ok(ino)
     }
+}
+
+fn is_casefolded(vol: &Volume, dir: &Node) -> bool {
+    dir.raw.flags.contains(InodeFlags::CASEFOLD) && vol.geo.incompat().contains(Incompat::CASEFOLD)
+}
+
+/// True if names of the directory that are equal but for case are one name. (Ciphertext has no
+/// case.)
+pub(crate) fn folds(vol: &Volume, dir: &Node) -> bool {
+    is_casefolded(vol, dir) && !encrypted::is_encrypted(dir)
 }
 
 /// Number of whole blocks in a directory: as its size says, but no more than the volume has.

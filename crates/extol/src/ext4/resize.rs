@@ -60,6 +60,7 @@ impl Ext4 {
         fs.operations.add();
         let _open = fs.freeze_gate.enter()?;
         fs.check_writable()?;
+        resize::refuse_clusters(&fs)?;
         let dev = &*fs.vol.dev;
         let wished = wish(&fs, target);
         let blocks = resize::aim(&fs, wished)?;
@@ -106,6 +107,7 @@ impl Ext4 {
     ) -> Result<Resized, ResizeError> {
         let (before, wished) = {
             let fs = self.fs();
+            resize::refuse_clusters(&fs)?;
             resize::clear_unused_journal(&fs)?;
             (fs.vol.geo.blocks(), wish(&fs, target))
         };
@@ -139,6 +141,7 @@ impl Ext4 {
             .map_err(|e| ResizeError::Refused(e.to_string()))?;
         let volume =
             Self::open(device, &options).map_err(|e| ResizeError::Refused(e.to_string()))?;
+        resize::refuse_clusters(&volume.fs())?;
         volume.fs().measuring.store(true, Ordering::Relaxed);
         let is_unfinished = resize::has_unused_journal(&volume.fs())?;
         resize::clear_unused_journal(&volume.fs())?;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
+use extol_ondisk::xattr;
 use extol_ondisk::{FileType, Geometry, GroupFlags, Inode, InodeFlags, InodeNr};
 
 use super::delta::{Delta, note};
@@ -67,6 +68,11 @@ pub(crate) struct Change {
     pub data: bool,
     /// The slot held no inode in use.
     pub born: bool,
+    /// The inode is not in use any more.
+    pub gone: bool,
+    /// How many more attribute values in inodes of their own count in the inode than when it was
+    /// written before.
+    pub values: i64,
 }
 
 /// What a write of an inode was.
@@ -196,6 +202,10 @@ fn assess_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option
     }
     let end = OLD + usize::from(inode.extra_isize);
     let (was, is) = (before.get(end..).unwrap_or_default(), after.get(end..).unwrap_or_default());
+    if xattr::ibody_names_inodes(is) {
+        // As with a block of attributes: these values count as well.
+        return Some(Reason::Xattr);
+    }
     if !born {
         return (!same_acl(before, after) || was != is).then_some(Reason::Xattr);
     }
@@ -217,7 +227,7 @@ pub(crate) fn note_inode(
     geo: &Geometry,
     alloc: &Allocator,
 ) {
-    let Written { image, how: Change { data, born }, remains, ineligible } = written;
+    let Written { image, how: Change { data, born, .. }, remains, ineligible } = written;
     if remains && !is_table_zeroed(ino, geo, alloc) {
         // Inodes are handed out from the front. Replaying any of those behind this one without this
         // one would make a checker look at its slot as it was before.

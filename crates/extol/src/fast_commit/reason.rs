@@ -47,11 +47,13 @@ pub enum Reason {
     Quiet,
     /// Blocks of a file were moved on the volume.
     BlocksMoved,
+    /// The usage of an id changed, which no record says.
+    Quota,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Xattr,
         Self::CrossRename,
         Self::JournalFlag,
@@ -73,6 +75,7 @@ impl Reason {
         Self::Failed,
         Self::Quiet,
         Self::BlocksMoved,
+        Self::Quota,
     ];
 
     /// The names of all, by number.
@@ -111,6 +114,7 @@ impl Reason {
             Self::Failed => "Operation failed",
             Self::Quiet => "No recent fsync",
             Self::BlocksMoved => "Blocks moved",
+            Self::Quota => "Quota usage changed",
         }
     }
 }

@@ -226,7 +226,15 @@ fn hostile_inline_directories() {
         let _ = inline::max_size(&lab.vol, &node);
         let _ = inline::dir_add(&lab.vol, &mut node, b"some name", InodeNr(12), FileType::Regular);
         let _ = inline::dir_remove(&mut node, b"some name");
-        let _ = set(&lab.vol, &mut h, &mut node, b"trusted.x", Some(b"y"), XattrSet::Any);
+        let _ = set(
+            &lab.vol,
+            &mut h,
+            &mut node,
+            &mut lab.values(),
+            b"trusted.x",
+            Some(b"y"),
+            XattrSet::Any,
+        );
         let _ = list(&lab.vol, &node);
     }
     assert!(errors > 1000, "{errors}");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_jbd2::{DeferredWrite, Tid};
-use extol_ondisk::{FileType, Time};
+use extol_ondisk::{FileType, InodeFlags, Time};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 use parking_lot::{
@@ -14,6 +14,7 @@ use parking_lot::{
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
 use crate::node::Node;
+use crate::verity::FileVerity;
 
 /// A decoded inode and its state in memory.
 #[derive(Debug)]
@@ -38,6 +39,10 @@ pub(crate) struct InodeState {
     /// owner of the file decides. Set at the beginning of each operation, under the lock of the
     /// inode.
     pub reserve: Option<bool>,
+    /// How many more attribute values in inodes of their own count in it than when it was stored.
+    pub values_counted: i64,
+    /// Of a file of fs-verity, once it was read.
+    pub verity: OnceLock<Arc<FileVerity>>,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
@@ -62,10 +67,12 @@ impl InodeState {
             window: Window::default(),
             deferred: None,
             reserve: None,
+            verity: OnceLock::new(),
             lazy_times: false,
             is_new: false,
             is_changed: false,
             is_deleted: false,
+            values_counted: 0,
         }
     }
 
@@ -82,6 +89,11 @@ impl InodeState {
     /// True for regular files.
     pub fn is_regular(&self) -> bool {
         self.kind() == Some(FileType::Regular)
+    }
+
+    /// True if it holds the value of an attribute, and so has no name and no cell.
+    pub fn is_value(&self) -> bool {
+        self.node.raw.flags.contains(InodeFlags::EA_INODE)
     }
 
     /// The contents change: both times become `now`.

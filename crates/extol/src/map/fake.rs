@@ -75,6 +75,11 @@ impl Ranges {
         true
     }
 
+    /// How many numbers it has.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
     /// True if no number of the range is in a range here.
     pub fn is_free(&self, start: u64, len: u64) -> bool {
         self.0.range(..start + len).next_back().is_none_or(|(_, &e)| e <= start)
@@ -112,6 +117,7 @@ impl Fake {
                 first: u64::from(block_size == 1024),
                 blocks,
                 group: u64::from(block_size) * 8,
+                ratio: 1,
                 seed: Some(InodeSeed(0x1234_5678)),
             },
             blocks: RefCell::default(),
@@ -124,6 +130,12 @@ impl Fake {
             dirty: HashSet::new(),
             revoked: HashSet::new(),
         }
+    }
+
+    /// The same with clusters of so many blocks.
+    pub fn with_clusters(self, ratio: u32) -> Self {
+        let next = self.next.next_multiple_of(u64::from(ratio));
+        Self { next, shape: Shape { ratio, ..self.shape }, ..self }
     }
 
     /// Begins a transaction. Every block has to be checked again, as if the cache had been emptied.
@@ -213,19 +225,23 @@ impl StoreMut for Fake {
         }
         self.space -= 1;
         // Every tree block in another group, so that each costs what it can cost at most.
-        while !self.used.is_free(self.next, 1) {
+        let ratio = u64::from(self.shape.ratio);
+        while !self.used.is_free(self.next, ratio) {
             self.next += self.shape.group;
             if self.next >= self.shape.blocks.min(1 << 31) {
                 self.next = 2 + self.next % self.shape.group;
             }
         }
-        self.used.add(self.next, 1);
+        self.used.add(self.next, ratio);
         self.charge_groups(self.next, 1);
         Ok(BlockNr(self.next))
     }
 
     fn free(&mut self, start: u64, len: u32) -> Result<()> {
-        if !self.used.take(start, u64::from(len)) {
+        let ratio = u64::from(self.shape.ratio);
+        let first = start / ratio * ratio;
+        let end = (start + u64::from(len)).next_multiple_of(ratio);
+        if !self.used.take(first, end - first) {
             return Err(FsError::corrupt("freeing free blocks").at_block(start));
         }
         self.charge_groups(start, u64::from(len));

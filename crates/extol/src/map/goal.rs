@@ -18,8 +18,12 @@ use crate::volume::Volume;
 /// file back from several threads, and pieces arrive tens of megabytes early.
 const KEPT_GAP: u64 = 32768;
 
-/// The goal for block `lblk` of the file.
+/// The goal for block `lblk` of the file, at its place in the cluster.
 pub(crate) fn goal(vol: &Volume, node: &Node, lblk: u32) -> Result<BlockNr> {
+    find(vol, node, lblk).map(|goal| vol.geo.in_place_of(goal, lblk))
+}
+
+fn find(vol: &Volume, node: &Node, lblk: u32) -> Result<BlockNr> {
     let (io, root) = (Reader::new(vol, node), Root::of(node));
     let before = if has_extents(node) {
         extents::before(&io, &root, lblk)?

@@ -25,6 +25,7 @@
 //!
 //! Inline data and fast symlinks have no map; the caller checks for them.
 
+mod clusters;
 mod credits;
 mod extents;
 #[cfg(test)]
@@ -93,6 +94,64 @@ pub(crate) fn lookup(vol: &Volume, node: &Node, lblk: u32) -> Result<Mapping> {
     find(&Reader::new(vol, node), &Root::of(node), has_extents(node), lblk)
 }
 
+/// Where the blocks of a hole go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NewBlocks {
+    /// Into a cluster that the file has: so many as are left of it.
+    Shared(Run),
+    /// Into new clusters: so many, as the next cluster is the file's already.
+    Fresh(u32),
+}
+
+/// Where the `len` blocks from `lblk` on go, all of which are in one hole, or the first of them.
+pub(crate) fn new_blocks(vol: &Volume, node: &Node, lblk: u32, len: u32) -> Result<NewBlocks> {
+    let (io, root) = (Reader::new(vol, node), Root::of(node));
+    check_map(&io, &root, has_extents(node))?;
+    match clusters::shared(&io, &root, lblk)? {
+        Some(start) => {
+            let left = io.shape().ratio - vol.geo.inside_cluster(u64::from(lblk));
+            Ok(NewBlocks::Shared(Run { start, len: len.min(left) }))
+        }
+        None => clusters::fresh(&io, &root, lblk, len).map(NewBlocks::Fresh),
+    }
+}
+
+/// How many new clusters the holes in `lblk..lblk + len` need.
+pub(crate) fn fresh_clusters(vol: &Volume, node: &Node, lblk: u32, len: u32) -> Result<u64> {
+    let ratio = u64::from(vol.geo.cluster_ratio);
+    let (mut at, end) = (lblk, lblk.saturating_add(len));
+    // The first cluster that was not counted.
+    let (mut next, mut count) = (0, 0);
+    while at < end {
+        let len = match lookup(vol, node, at)? {
+            Mapping::Mapped { len, .. } => len,
+            Mapping::Hole { len } => {
+                let len = u32::try_from(len).unwrap_or(u32::MAX).min(end - at);
+                match new_blocks(vol, node, at, len)? {
+                    NewBlocks::Shared(run) => run.len,
+                    NewBlocks::Fresh(len) => {
+                        let first = u64::from(at) / ratio;
+                        let last = (u64::from(at) + u64::from(len)).div_ceil(ratio);
+                        count += last.saturating_sub(first.max(next));
+                        next = last;
+                        len
+                    }
+                }
+            }
+        };
+        at = at.saturating_add(len.max(1));
+    }
+    Ok(count)
+}
+
+/// On a volume with clusters, files have extents.
+fn check_map<S: Store>(io: &S, root: &Root, extents: bool) -> Result<()> {
+    if io.shape().ratio > 1 && !extents {
+        return Err(root.corrupt("a file without extents on a volume with clusters"));
+    }
+    Ok(())
+}
+
 /// The first mapped stretch that overlaps `from..to`, cut to that range.
 pub(crate) fn next_mapped(
     vol: &Volume,
@@ -154,6 +213,31 @@ pub(crate) fn iterate(
     Ok(())
 }
 
+/// Maps block `lblk` of a file of metadata, a hole, to a block of the cluster that the file has
+/// there, or else of a new one near `goal`. `NoSpace` changes nothing.
+///
+/// Credits: those of [`insert`] for one block, with its bitmap and descriptor.
+pub(crate) fn insert_meta(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    goal: BlockNr,
+) -> Result<BlockNr> {
+    if let NewBlocks::Shared(run) = new_blocks(vol, node, lblk, 1)? {
+        vol.alloc.check_not_system(run).map_err(|e| e.in_inode(node.ino.0.into()))?;
+        return insert(vol, h, node, lblk, run, false).map(|()| run.start);
+    }
+    let run = vol.alloc.take(vol.geo.in_place_of(goal, lblk), 1, 1)?;
+    vol.alloc.commit_take(h, run).inspect_err(|_| vol.alloc.give_back(run))?;
+    if let Err(e) = insert(vol, h, node, lblk, run, false) {
+        // The bits are set but nothing points at the block.
+        let _ = vol.alloc.free(h, run);
+        return Err(e);
+    }
+    Ok(run.start)
+}
+
 /// Maps a hole to `run`, whose blocks the caller has taken in the same transaction. Joins what
 /// continues a neighbour. On an error nothing is mapped and the caller still owns the blocks.
 ///
@@ -177,6 +261,7 @@ pub(crate) fn insert(
     let before = node.raw.i_block;
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::insert(io, root, run),
+        false if io.shape().ratio > 1 => check_map(io, root, extents),
         false if unwritten => {
             Err(FsError::NotSupported("unwritten blocks in a file without extents"))
         }
@@ -226,7 +311,10 @@ pub(crate) fn remove(
     let before = node.raw.i_block;
     let result = change(vol, h, node, |io, root, extents| match extents {
         true => extents::remove(io, root, from, to, data),
-        false => indirect::remove(io, root, from, to, data),
+        false => {
+            check_map(io, root, extents)?;
+            indirect::remove(io, root, from, to, data)
+        }
     });
     notes::removed(h, node, &before, (from, to), result.as_ref().ok().copied());
     result
@@ -265,6 +353,9 @@ pub(crate) fn relocate(
     to: BlockNr,
     data: Discard,
 ) -> Result<()> {
+    if vol.geo.has_clusters() {
+        return Err(FsError::NotSupported("moving blocks of a volume with clusters"));
+    }
     if !Shape::of(&vol.geo, node).holds(to.0, u64::from(len)) {
         return Err(FsError::corrupt("mapping of blocks outside the volume")
             .in_inode(u64::from(node.ino.0)));
@@ -272,7 +363,8 @@ pub(crate) fn relocate(
     eligibility::note_ineligible(h, node.ino, Reason::BlocksMoved);
     let data = data.of(&node.raw);
     change(vol, h, node, |io, root, extents| {
-        let leave = |io: &mut Writer<'_>, old: MappedRun| data.discard(io, old);
+        let leave =
+            |io: &mut Writer<'_>, old: MappedRun| data.discard(io, old, &clusters::Left::all(old));
         match extents {
             true => extents::relocate(io, root, (lblk, len), to, leave),
             false => indirect::relocate(io, root, (lblk, len), to, leave),

@@ -4,6 +4,7 @@ use extol_block::BlockNr;
 use extol_ondisk::{Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
 
+use super::clusters::Left;
 use super::store::{Shape, StoreMut};
 use crate::node::Node;
 
@@ -81,8 +82,8 @@ pub(crate) enum Progress {
 pub(crate) enum Discard {
     /// They stay taken. Not bounded by credits: this undoes what the same transaction did.
     Keep,
-    /// Freed. Blocks of anything but ordinary files, and of files with the journal-data flag, are
-    /// revoked too.
+    /// Freed. Blocks of anything but ordinary files, of files with the journal-data flag and of
+    /// attribute values are revoked too.
     Free,
     /// Freed and revoked: the log may hold copies of them (data=journal).
     FreeJournalled,
@@ -108,7 +109,8 @@ impl Discard {
 
     /// The choice for this inode.
     pub(super) fn of(self, raw: &Inode) -> Self {
-        let journalled = raw.flags.contains(InodeFlags::JOURNAL_DATA) || !raw.is_regular();
+        let through_log = InodeFlags::JOURNAL_DATA.union(InodeFlags::EA_INODE);
+        let journalled = raw.flags.intersects(through_log) || !raw.is_regular();
         if self == Self::Free && journalled { Self::FreeJournalled } else { self }
     }
 
@@ -142,12 +144,19 @@ impl Discard {
         if self == Self::Keep { Ok(true) } else { io.reserve(credits) }
     }
 
-    /// Frees or keeps the blocks.
-    pub(super) fn discard<S: StoreMut>(self, io: &mut S, piece: MappedRun) -> Result<()> {
+    /// Frees or keeps the clusters that the file leaves with `piece`.
+    pub(super) fn discard<S: StoreMut>(
+        self,
+        io: &mut S,
+        piece: MappedRun,
+        left: &Left,
+    ) -> Result<()> {
         if self == Self::Keep {
             return Ok(());
         }
-        io.free(piece.pblk.0, piece.len)?;
+        if left.clusters > 0 {
+            io.free(left.start.0, left.clusters.saturating_mul(io.shape().ratio))?;
+        }
         if self == Self::FreeJournalled {
             for nr in piece.pblk.0..piece.pblk.0 + u64::from(piece.len) {
                 io.forget(BlockNr(nr), true)?;
@@ -174,14 +183,16 @@ impl Root {
         Self { ino: u64::from(node.ino.0), bytes: node.raw.i_block, blocks: node.raw.blocks }
     }
 
-    /// Counts new blocks of the file.
-    pub fn count(&mut self, shape: &Shape, len: u32) {
-        self.blocks = self.blocks.saturating_add(u64::from(len).saturating_mul(shape.sectors()));
+    /// Counts new clusters of the file. (A tree block has one of its own.)
+    pub fn count(&mut self, shape: &Shape, clusters: u32) {
+        let sectors = u64::from(clusters).saturating_mul(shape.sectors());
+        self.blocks = self.blocks.saturating_add(sectors);
     }
 
-    /// Counts freed blocks. (A count that was too low ends at zero.)
-    pub fn uncount(&mut self, shape: &Shape, len: u32) {
-        self.blocks = self.blocks.saturating_sub(u64::from(len).saturating_mul(shape.sectors()));
+    /// Counts freed clusters. (A count that was too low ends at zero.)
+    pub fn uncount(&mut self, shape: &Shape, clusters: u32) {
+        let sectors = u64::from(clusters).saturating_mul(shape.sectors());
+        self.blocks = self.blocks.saturating_sub(sectors);
     }
 
     /// A corruption in this inode.

@@ -27,6 +27,8 @@ pub(super) struct Shape {
     pub blocks: u64,
     /// Blocks in a group.
     pub group: u64,
+    /// Blocks in a cluster, a power of two.
+    pub ratio: u32,
     /// Seed of tree blocks' checksums, if the volume has metadata_csum.
     pub seed: Option<InodeSeed>,
 }
@@ -39,6 +41,7 @@ impl Shape {
             first: geo.first_data_block,
             blocks: geo.blocks(),
             group: u64::from(geo.blocks_per_group).max(1),
+            ratio: geo.cluster_ratio,
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(node.ino, node.raw.generation)),
         }
     }
@@ -50,9 +53,9 @@ impl Shape {
             && start.checked_add(len).is_some_and(|end| end <= self.blocks)
     }
 
-    /// 512-byte units in a block.
+    /// 512-byte units in a cluster.
     pub fn sectors(&self) -> u64 {
-        u64::from(self.block_size.bytes() / 512)
+        u64::from(self.block_size.bytes() / 512) * u64::from(self.ratio)
     }
 
     /// How many groups the range touches.
@@ -99,7 +102,7 @@ pub(super) trait StoreMut: Store {
     fn forget(&mut self, nr: BlockNr, revoke: bool) -> Result<()>;
     /// Takes one block for a tree node.
     fn alloc(&mut self, goal: BlockNr) -> Result<BlockNr>;
-    /// Frees blocks.
+    /// Frees the clusters that the blocks lie in.
     fn free(&mut self, start: u64, len: u32) -> Result<()>;
     /// Where tree blocks go when the tree has none yet.
     fn inode_goal(&self) -> BlockNr;

@@ -1,7 +1,7 @@
 //! Makes the mounted state out of a device: recovery, journal, allocator, inodes, threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extol_block::SharedDevice;
 use extol_jbd2::{Journal, JournalConfig, LogConfig, Services};
@@ -37,6 +37,7 @@ use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
 use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
 use crate::throttle::{Throttle, ThrottledDevice};
+use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 
 /// An open volume: its state, its threads, and what its recovery did.
@@ -96,6 +97,7 @@ pub(super) fn open_on(
         guard: guard.cloned(),
         vol: Volume {
             dentries: DentryCache::new(options.cache.inodes),
+            keys: options.keys.clone(),
             ..Volume::new(dev, journal, geo, alloc)
         },
         data_cache,
@@ -111,6 +113,9 @@ pub(super) fn open_on(
         tracker,
     };
     let fs = parts.assemble(options);
+    if !options.access.read_only {
+        fs.open_quotas(&fs.sb.read(Superblock::clone))?;
+    }
     // A device that fails aborts the journal, and what comes next finds the volume read-only.
     let threads = begin(&fs, options, &mut replayed)
         .map_err(|e| fs.vol.journal.failure().map_or(e, OpenError))?;
@@ -152,11 +157,14 @@ impl Parts {
             sb: self.sb,
             guard: self.guard,
             vol: self.vol,
+            quotas: OnceLock::new(),
             table: InodeTable::new(options.cache.inodes),
             orphans: Orphans::default(),
+            values_left: parking_lot::Mutex::default(),
             dirty: DirtyIndex::default(),
             data_cache: self.data_cache,
             readahead: ReadaheadThreads::new(options.background.threads),
+            verified: VerifiedBlocks::default(),
             throttle: self.throttle,
             fixed: self.fixed,
             runtime: RuntimeOptions::new(&self.effective),

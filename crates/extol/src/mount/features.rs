@@ -1,4 +1,4 @@
-//! Which features Extol can write, which it can read, and which it must not touch.
+//! Which features Extol can write, and which it must not touch.
 
 use extol_ondisk::superblock::CREATOR_HURD;
 use extol_ondisk::{Geometry, Incompat, RoCompat, Superblock};
@@ -15,11 +15,10 @@ const WRITABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD)
     .union(Incompat::INLINE_DATA);
-
-/// Incompatible features that are safe to read around: names or contents may look odd, nothing is
-/// misread.
-const READABLE: Incompat = Incompat::EA_INODE.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD);
 
 /// Read-only-compatible features that Extol keeps right when it writes.
 const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
@@ -30,6 +29,9 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::BIGALLOC)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Revisions of the superblock that exist.
@@ -37,7 +39,7 @@ const NEWEST_REVISION: u32 = 1;
 
 /// Refuses what cannot be mounted this way, with the names of the features.
 pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenResult<()> {
-    let unknown = sb.feature_incompat.bits() & !WRITABLE.union(READABLE).bits();
+    let unknown = sb.feature_incompat.bits() & !WRITABLE.bits();
     if unknown != 0 {
         return refuse(format!(
             "cannot mount: the volume uses features that Extol does not know ({})",
@@ -49,6 +51,13 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
         && sb.checksum_type != 1
     {
         return refuse("cannot mount: the volume uses an unknown checksum algorithm");
+    }
+    let casefold = sb.feature_incompat.contains(Incompat::CASEFOLD);
+    if casefold && sb.encoding != Superblock::UTF8_12_1 {
+        return refuse(format!(
+            "cannot mount: the volume has names in the unknown encoding {}",
+            sb.encoding
+        ));
     }
     let of_hurd = sb.creator_os == CREATOR_HURD;
     let hurd = Incompat::BIT64.union(Incompat::EA_INODE);
@@ -72,16 +81,21 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
             sb.rev_level
         ));
     }
-    let incompat = sb.feature_incompat & READABLE;
+    if let Some(odd) = geo.odd_clusters() {
+        return refuse(format!("cannot mount read-write: the volume has {odd}; mount with -o ro"));
+    }
+    if geo.has_clusters() && !sb.feature_incompat.contains(Incompat::EXTENTS) {
+        return refuse(
+            "cannot mount read-write: the volume has bigalloc without extents; mount with -o ro",
+        );
+    }
     let ro = sb.feature_ro_compat.bits() & !RO_WRITABLE.bits();
-    if incompat.is_empty() && ro == 0 {
+    if ro == 0 {
         return Ok(());
     }
-    let mut list = incompat.names();
-    list.extend(RoCompat::from_bits_retain(ro).names());
     refuse(format!(
         "cannot mount read-write: Extol does not write volumes with {}; mount with -o ro",
-        names(list, ro)
+        names(RoCompat::from_bits_retain(ro).names(), ro)
     ))
 }
 

@@ -12,7 +12,7 @@ use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 use super::replay;
 use crate::alloc::Run;
 use crate::error::{OpenResult, refuse};
-use crate::fast_commit_support::Obstacle;
+use crate::fast_commit_support::{Obstacle, has_clusters};
 use crate::find_journal::{self, Found};
 use crate::guard::Guard;
 use crate::options::MountOptions;
@@ -100,7 +100,7 @@ fn has_fast_commits(sb: &Superblock) -> bool {
 /// so its log is not asked for room.)
 fn obstacle_without_log(sb: &Superblock, options: &MountOptions) -> Option<Obstacle> {
     match (has_fast_commits(sb), options.access.read_only) {
-        (true, true) => None,
+        (true, true) => has_clusters(sb).then_some(Obstacle::Clusters),
         (false, true) => Some(Obstacle::NoFeature),
         (_, false) => Some(Obstacle::NoLog),
     }
@@ -144,7 +144,7 @@ fn recover_for_writing(
     let recovered = run(dev, geo, &found, &mut jsb, dirty)?;
     let superblock = after(dev, sb, &found, &mut jsb, &recovered)?;
     let data = options.effective(&superblock).journal.data_mode.unwrap_or_default();
-    let no_fast_commits = Obstacle::find(has_fast_commits(&superblock), Some(&jsb), data);
+    let no_fast_commits = Obstacle::of(&superblock, Some(&jsb), data);
     features(&mut jsb, geo, options);
     if no_fast_commits.is_none() {
         // Whether the mount writes any can change at any time; their area stays.

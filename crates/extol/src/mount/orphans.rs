@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use crate::fast_commit::Reason;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{InodeNr, RoCompat};
+use extol_ondisk::{InodeFlags, InodeNr, RoCompat};
 use extol_vfs::Result;
 
 use crate::data::truncate;
 use crate::error::{self, OpenResult, refuse};
 use crate::fast_commit::eligibility;
 use crate::mounted::MountedFs;
-use crate::ops::delete;
+use crate::ops::{delete, values};
 use crate::orphan;
 use crate::superblock::has_orphan_file;
 
@@ -60,6 +60,10 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
 }
 
 fn finish_one(fs: &Arc<MountedFs>, ino: u32) -> Result<()> {
+    let value = values::state_of_value(fs, InodeNr(ino))?;
+    if let Some(mut value) = value.filter(|value| value.node.raw.links == 0) {
+        return delete::delete(fs, &mut value);
+    }
     let cell = fs.cell(ino)?;
     let mut st = cell.write()?;
     if st.node.raw.links == 0 {
@@ -68,8 +72,9 @@ fn finish_one(fs: &Arc<MountedFs>, ino: u32) -> Result<()> {
         fs.table.kill(&cell);
         return Ok(());
     }
-    // An interrupted truncate: its size is already the new one.
-    if st.is_regular() && st.node.raw.maps_blocks() {
+    // An interrupted truncate, or an interrupted begin of fs-verity: the size is what is to stay.
+    let is_verity = st.node.raw.flags.contains(InodeFlags::VERITY);
+    if st.is_regular() && st.node.raw.maps_blocks() && !is_verity {
         let from = u32::try_from(st.node.raw.size.div_ceil(fs.vol.geo.block_len() as u64))
             .unwrap_or(u32::MAX);
         truncate::unmap(fs, &mut st, from, u32::MAX, false)?;

@@ -24,6 +24,7 @@ use crate::alloc::{AllocOptions, Allocator, SuperCell};
 use crate::error::{OpenError, OpenResult};
 use crate::fast_commit::replay::{self, Source};
 use crate::find_journal::Found;
+use crate::quota::Quotas;
 use crate::superblock::{geometry, internal_inodes, read_superblock};
 use crate::volume::Volume;
 
@@ -91,9 +92,10 @@ fn replay(
 ) -> OpenResult<Arc<Journal>> {
     let sb = read_superblock(&**dev, None)?;
     let geo = geometry(&**dev, &sb)?;
-    if geo.cluster_ratio != 1 {
-        return Err(refused("clusters (bigalloc) are not supported"));
+    if let Some(odd) = geo.odd_clusters() {
+        return Err(refused(format!("the volume has {odd}")));
     }
+    let is_written = log.is_some();
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(dev),
         block_size: geo.block_size,
@@ -110,8 +112,12 @@ fn replay(
         let alloc = Allocator::open(Arc::clone(&journal), &geo, &sb, AllocOptions::default())?;
         found.on_volume.iter().for_each(|run| alloc.protect(*run));
         let internal = internal_inodes(&sb);
+        let vol = Volume::new(Arc::clone(dev), Arc::clone(&journal), geo.clone(), alloc);
+        match Quotas::open(&vol, &sb) {
+            Err(e) if is_written => return Err(e),
+            _ => {}
+        }
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume::new(Arc::clone(dev), Arc::clone(&journal), geo, alloc);
         let source = Source { log: &*found.device, map: &found.map, sb: jsb, fast };
         replay::run(&vol, &cell, internal, &source, recovery::replay_credits(jsb))
     })();

@@ -8,13 +8,16 @@ use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
 use super::reserve::Reservation;
-use super::with_space;
+use super::{values, with_space};
 use crate::data::{flush, truncate};
+use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
 use crate::mounted::MountedFs;
+use crate::quota::Ids;
 use crate::xattr::{self, acl};
 
 /// Attributes.
@@ -59,6 +62,9 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     let written_back = set.ctime.is_some() && set.atime.is_none();
     let times = !written_back && (set.atime.is_some() || set.mtime.is_some());
     if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
+        return Err(FsError::NotPermitted);
+    }
+    if flags.contains(InodeFlags::VERITY) && set.size.is_some() {
         return Err(FsError::NotPermitted);
     }
     // It says "now" by a modification time that is the change time.
@@ -107,8 +113,9 @@ fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u3
     check_layout(fs, st, old, wanted)
 }
 
-/// Checks the flags that decide the layout of an inode: case folding is only for volumes that Extol
-/// does not write, and a file changes between extents and block maps only while it has no blocks.
+/// Checks the flags that decide the layout of an inode: a directory folds names, or ceases to, only
+/// while it has none, and a file changes between extents and block maps only while it has no
+/// blocks.
 fn check_layout(
     fs: &MountedFs,
     st: &InodeState,
@@ -117,7 +124,12 @@ fn check_layout(
 ) -> Result<()> {
     let changed = old ^ wanted;
     if changed.contains(InodeFlags::CASEFOLD) {
-        return Err(FsError::NotSupported("case folding"));
+        if !fs.vol.geo.incompat().contains(Incompat::CASEFOLD) {
+            return Err(FsError::NotSupported("case folding without its feature"));
+        }
+        if st.is_dir() && !dir::is_empty(&fs.vol, &st.node)? {
+            return Err(FsError::NotEmpty);
+        }
     }
     if changed.contains(InodeFlags::EXTENTS)
         && wanted.contains(InodeFlags::EXTENTS)
@@ -143,6 +155,7 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
         _ => return Err(FsError::Invalid("only regular files have a size to set")),
     }
+    encrypted::check_key(&fs.vol, &st.node)?;
     let old = st.node.raw.size;
     let now = fs.now();
     st.node.raw.ctime = now;
@@ -174,9 +187,19 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
         }
         return Ok(());
     }
+    if let Some(quotas) = fs.quotas.get() {
+        let old = Ids::of_inode(&st.node.raw);
+        let user = set.uid.unwrap_or(old.user);
+        let group = set.gid.unwrap_or(old.group);
+        let project = set.project.unwrap_or(old.project);
+        quotas.prepare(&fs.vol, Ids { user, group, project })?;
+    }
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
-    let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
-    let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
+    let list = if lists { acl::len(&fs.vol, &st.node, acl::Which::Access) } else { 0 };
+    let blocks = 1 + xattr::blocks(&fs.vol, list);
+    let _reserved = lists.then(|| Reservation::make(fs, blocks)).transpose()?;
+    let credits = if lists { xattr::credits(&fs.vol, &st.node, list) } else { 0 };
+    let mut h = fs.start(1 + credits)?;
     if st.is_dir() {
         // (Times that are set look like those that a new name leaves, which no record has to tell.)
         eligibility::note_ineligible(&mut h, st.node.ino, Reason::Attributes);
@@ -199,7 +222,9 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     }
     set_times(fs, st, set, now);
     st.store(fs, &mut h, !only_times)?;
-    h.stop().map_err(error::journal)
+    h.stop().map_err(error::journal)?;
+    values::delete_left(fs);
+    Ok(())
 }
 
 /// Sets the permission bits, and what the access list says of them.
@@ -213,7 +238,9 @@ fn chmod(
     let old = st.node.raw.mode;
     st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
     if lists {
-        acl::chmod(&fs.vol, h, &mut st.node).inspect_err(|_| st.node.raw.mode = old)?;
+        let mut large = fs.values();
+        acl::chmod(&fs.vol, h, &mut st.node, &mut large).inspect_err(|_| st.node.raw.mode = old)?;
+        values::end(fs, h, st, large)?;
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 use rand::Rng;
 
 use super::reserve::Reservation;
-use super::{check_name, with_inode};
+use super::{check_name, values, with_inode};
 use crate::alloc::{Allocator, Run};
 use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::InodeState;
@@ -16,6 +17,7 @@ use crate::map;
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
+use crate::quota::Ids;
 use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
@@ -119,6 +121,7 @@ fn create_in(
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
+    encrypted::check_add(&parent.node)?;
     let kind = kind_of(new);
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw.clone())?;
@@ -126,10 +129,11 @@ fn create_in(
     if needs_block(fs, new) {
         fs.check_room_for(owner)?;
     }
-    let reserved = Reservation::make(fs, INODE_BLOCKS + ENTRY_BLOCKS)?;
+    prepare_quotas(fs, &parent.node.raw, owner)?;
+    let reserved = Reservation::make(fs, inode_blocks(fs, parent) + ENTRY_BLOCKS)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
-        + acl::INHERIT_CREDITS
+        + acl::credits_to_inherit(vol, &parent.node)
         + 12;
     let mut h = fs.start(credits)?;
     let mut made = make(fs, &mut h, parent, new, perm, umask, owner)?;
@@ -155,8 +159,33 @@ fn create_in(
     let stopped = h.stop().map_err(error::journal);
     drop(reserved);
     stopped?;
-    vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
+    dir::note_found(vol, &parent.node, name, InodeNr(attr.id.ino));
     Ok(attr)
+}
+
+/// Blocks that a new inode in `parent` may need beside those of its directory.
+pub(super) fn inode_blocks(fs: &MountedFs, parent: &InodeState) -> u64 {
+    let list = acl::len(&fs.vol, &parent.node, acl::Which::Default);
+    INODE_BLOCKS + if list > 0 { 2 * xattr::blocks(&fs.vol, list) } else { 0 }
+}
+
+/// The owners of a new inode get entries in the quota files.
+fn prepare_quotas(fs: &MountedFs, parent: &Inode, owner: Creds) -> Result<()> {
+    let Some(quotas) = fs.quotas.get() else { return Ok(()) };
+    quotas.prepare(&fs.vol, owners(fs, parent, owner))
+}
+
+/// Owner, group and project of a new inode.
+fn owners(fs: &MountedFs, parent: &Inode, owner: Creds) -> Ids {
+    let of_parent = parent.mode & 0o2000 != 0 || fs.runtime.grpid.load();
+    Ids {
+        user: owner.uid,
+        group: if of_parent { parent.gid } else { owner.gid },
+        project: match parent.flags.contains(InodeFlags::PROJINHERIT) {
+            true => parent.projid,
+            false => 0,
+        },
+    }
 }
 
 /// True if the new inode needs a block of its own.
@@ -201,7 +230,11 @@ pub(crate) fn make(
     st.is_new = true;
     let filled = fill(fs, h, &mut st, parent.node.ino, new);
     let filled = filled.and_then(|()| match &inherited {
-        Some(lists) if !lists.is_plain() => lists.store(vol, h, &mut st.node),
+        Some(lists) if !lists.is_plain() => {
+            let mut large = fs.values();
+            let stored = lists.store(vol, h, &mut st.node, &mut large);
+            values::end(fs, h, &mut st, large).and(stored)
+        }
         _ => Ok(()),
     });
     if let Err(e) = filled {
@@ -216,13 +249,10 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     let is_dir = kind == FileType::Directory;
     let now = fs.now();
     let mut raw = Inode::new_empty(&fs.vol.geo);
-    raw.uid = owner.uid;
-    raw.gid = owner.gid;
-    if parent.mode & 0o2000 != 0 || fs.runtime.grpid.load() {
-        raw.gid = parent.gid;
-        if is_dir && parent.mode & 0o2000 != 0 {
-            perm |= 0o2000;
-        }
+    let ids = owners(fs, parent, owner);
+    (raw.uid, raw.gid, raw.projid) = (ids.user, ids.group, ids.project);
+    if is_dir && parent.mode & 0o2000 != 0 {
+        perm |= 0o2000;
     }
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
@@ -233,9 +263,6 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
         raw.flags &= !InodeFlags::NOT_ON_REGULAR;
     } else if !is_dir {
         raw.flags &= InodeFlags::OTHER_MASK;
-    }
-    if parent.flags.contains(InodeFlags::PROJINHERIT) {
-        raw.projid = parent.projid;
     }
     raw
 }
@@ -299,12 +326,14 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     if raw.maps_blocks() && raw.blocks > 0 {
         let _ = map::remove(vol, h, &mut st.node, 0, u32::MAX, map::Discard::Free);
     }
-    let _ = xattr::drop_all(vol, h, &mut st.node);
+    let mut large = fs.values();
+    let _ = xattr::drop_all(vol, h, &mut st.node, &mut large);
+    let _ = values::end(fs, h, st, large);
     let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
     st.node.raw.links = 0;
     // A small number would be read as a link of the orphan list.
     st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
-    let _ = st.store(fs, h, true);
+    let _ = st.store_gone(fs, h);
 }
 
 /// Creates a regular file without a name, as an orphan, and takes a reference.
@@ -324,8 +353,13 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
-        let reserved = Reservation::make(fs, INODE_BLOCKS)?;
-        let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;
+        encrypted::check_add(&parent.node)?;
+        prepare_quotas(fs, &parent.node.raw, owner)?;
+        let reserved = Reservation::make(fs, inode_blocks(fs, &parent))?;
+        let credits = Allocator::ALLOC_INODE_CREDITS
+            + acl::credits_to_inherit(&fs.vol, &parent.node)
+            + orphan::CREDITS
+            + 3;
         let mut h = fs.start(credits)?;
         let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, owner)?;
         made.node.raw.links = 0;

@@ -35,6 +35,7 @@ use extol_jbd2::Handle;
 use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::Result;
 
+use super::values;
 use crate::alloc::Allocator;
 use crate::data::truncate;
 use crate::error;
@@ -47,6 +48,9 @@ use crate::xattr;
 
 /// Credits of [`finish`].
 const FINISH: u32 = xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
+
+/// Most attribute values in inodes of their own that are deleted in one transaction with the inode.
+const FEW_VALUES: u32 = 2;
 
 /// What becomes of an inode when a name of it is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +65,14 @@ impl End {
     /// For an inode that is about to lose a name; its lock and its directory's are held.
     pub fn of(fs: &MountedFs, st: &InodeState) -> Self {
         let last = st.is_dir() || st.node.raw.links == 1;
+        let values = xattr::count_values(&fs.vol, &st.node);
         match unmap_credits(fs, st) {
-            Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, needs_open(st)) => {
-                Self::AtOnce(unmap + FINISH)
+            Some(unmap)
+                if last
+                    && values <= FEW_VALUES
+                    && !fs.table.is_in_use(st.node.ino.0, needs_open(st)) =>
+            {
+                Self::AtOnce(unmap + FINISH + xattr::credits_to_drop(values))
             }
             _ => Self::Later,
         }
@@ -152,7 +161,9 @@ pub(crate) fn at_once(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> bo
 /// transaction.
 pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     drop_memory(fs, st);
-    let credits = FINISH + orphan::CREDITS;
+    drop_values(fs, st)?;
+    let values = xattr::count_values(&fs.vol, &st.node).min(FEW_VALUES);
+    let credits = FINISH + orphan::CREDITS + xattr::credits_to_drop(values);
     let mut h = match unmap_credits(fs, st) {
         Some(unmap) if maps(st) => unmap_few(fs, st, unmap + credits)?,
         Some(_) => fs.start(credits)?,
@@ -165,7 +176,27 @@ pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     // A thread that waits for its lock (writeback, an access time) must not take the next inode
     // with this number for this one.
     st.is_deleted = true;
-    h.stop().map_err(error::journal)
+    h.stop().map_err(error::journal)?;
+    values::delete_left(fs);
+    Ok(())
+}
+
+/// Drops attributes whose values are in inodes of their own until few are left: there may be
+/// hundreds, so each has a handle.
+fn drop_values(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
+    while xattr::count_values(&fs.vol, &st.node) > FEW_VALUES {
+        let mut h = fs.start(xattr::credits(&fs.vol, &st.node, 0) + 1)?;
+        let mut large = fs.values();
+        let is_one_less = xattr::drop_value(&fs.vol, &mut h, &mut st.node, &mut large)?;
+        values::end(fs, &mut h, st, large)?;
+        st.store(fs, &mut h, true)?;
+        h.stop().map_err(error::journal)?;
+        if !is_one_less {
+            // The others are those of a block that goes on living.
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Drops what is only in memory of an inode that is deleted.
@@ -186,7 +217,9 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
         inline::clear(&mut st.node)?;
     }
-    xattr::drop_all(vol, h, &mut st.node)?;
+    let mut large = fs.values();
+    xattr::drop_all(vol, h, &mut st.node, &mut large)?;
+    values::end(fs, h, st, large)?;
     fs.orphans.remove(&fs.vol, &fs.sb, h, st.node.ino.0)?;
     vol.alloc.free_inode(h, st.node.ino, was_dir)?;
     let raw = &mut st.node.raw;
@@ -202,7 +235,7 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     // As Linux marks a deleted inode; never 0, which would mean "in use".
     raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     st.disk_size = 0;
-    st.store(fs, h, true)
+    st.store_gone(fs, h)
 }
 
 fn unmap_step(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {

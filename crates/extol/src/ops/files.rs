@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::fast_commit::SyncTarget;
 use extol_jbd2::{DeferredWrite, JournalError, Tid};
-use extol_ondisk::InodeFlags;
+use extol_ondisk::{Incompat, InodeFlags};
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Result, Seek};
 
 use super::reserve::Reservation;
-use super::with_space;
+use super::{values, with_space};
 use crate::data;
+use crate::encrypted;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
@@ -35,15 +36,29 @@ pub(crate) fn read(
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
-        if let Some(ahead) = ahead {
-            ahead.begin(fs, &cell, &st, offset, buf.len());
-        }
-        (data::read::read_with(fs, &st, offset, buf, ahead)?, wants_atime(fs, &st))
+        let key = encrypted::contents_key(&fs.vol, &st.node)?;
+        let n = if let Some(key) = key {
+            data::read::read_encrypted(fs, &st, &key, offset, buf)?
+        } else {
+            if let Some(ahead) = ahead {
+                ahead.begin(fs, &cell, &st, offset, buf.len());
+            }
+            data::read::read_with(fs, &st, offset, buf, ahead)?
+        };
+        (n, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
     }
     Ok(n)
+}
+
+/// Refuses to open a file whose key is not there.
+pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
+    if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
+        encrypted::check_key(&fs.vol, &fs.cell(ino)?.read_any()?.node)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn check_regular(st: &InodeState) -> Result<()> {
@@ -98,11 +113,14 @@ pub(crate) fn write(
     })
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of
-/// a cache: the write may be older than the flags, and the last page of an append-only file is
-/// written back as a whole.
+/// Err if the file is one of fs-verity (VE-3), or its `chattr` flags refuse a write at `offset`.
+/// The latter do not refuse the writeback of a cache: the write may be older than the flags, and
+/// the last page of an append-only file is written back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
+    if marks.contains(InodeFlags::VERITY) {
+        return Err(FsError::NotPermitted);
+    }
     let refused = marks.contains(InodeFlags::IMMUTABLE)
         || (marks.contains(InodeFlags::APPEND) && offset < st.node.raw.size);
     if refused && author != Author::Cache { Err(FsError::NotPermitted) } else { Ok(()) }
@@ -120,6 +138,7 @@ fn write_with<T>(
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
@@ -169,15 +188,19 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
         return Err(FsError::NotPermitted);
     }
     let _reserved = Reservation::make(fs, 1)?;
-    let mut h = fs.start(xattr::CREDITS + 1)?;
-    match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
+    let mut h = fs.start(xattr::credits(&fs.vol, &st.node, 0) + 1)?;
+    let (node, mut large, any) = (&mut st.node, fs.values(), extol_vfs::XattrSet::Any);
+    match xattr::set(&fs.vol, &mut h, node, &mut large, CAPABILITY, None, any) {
         Ok(()) | Err(FsError::NoAttribute) => {}
         Err(e) => return Err(e),
     }
+    values::end(fs, &mut h, &mut st, large)?;
     st.node.raw.mode &= !drop_bits(&st);
     st.node.raw.ctime = fs.now();
     st.store(fs, &mut h, true)?;
-    h.stop().map_err(error::journal)
+    h.stop().map_err(error::journal)?;
+    values::delete_left(fs);
+    Ok(())
 }
 
 /// fallocate(2).
@@ -193,8 +216,9 @@ pub(crate) fn fallocate(
     with_space(fs, || {
         let mut st = cell.write()?;
         check_regular(&st)?;
+        encrypted::check_key(&fs.vol, &st.node)?;
         let flags = st.node.raw.flags;
-        if flags.contains(InodeFlags::IMMUTABLE)
+        if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::VERITY))
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))
         {
             return Err(FsError::NotPermitted);

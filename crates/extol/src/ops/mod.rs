@@ -9,6 +9,8 @@ pub(crate) mod names;
 pub(crate) mod references;
 pub(crate) mod rename;
 mod reserve;
+pub(crate) mod values;
+pub(crate) mod verity;
 pub(crate) mod xattrs;
 
 use std::time::Duration;

@@ -12,10 +12,9 @@ use super::files::{touch_atime, wants_atime};
 use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Dentry};
+use crate::encrypted;
 use crate::error;
-use crate::inline;
 use crate::inodes::{Cell, InodeState};
-use crate::map::{self, Mapping};
 use crate::mounted::{MountedFs, kind_of};
 use crate::ops::references;
 use crate::orphan;
@@ -39,11 +38,11 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
         }
-        if fs.vol.dentries.is_negative(dir, name) {
+        if dir::is_known_missing(&fs.vol, &parent.node, name) {
             return Err(FsError::NotFound);
         }
         let Some((ino, _)) = dir::lookup(&fs.vol, &parent.node, name)? else {
-            fs.vol.dentries.insert_negative(dir, name);
+            dir::note_missing(&fs.vol, &parent.node, name);
             return Err(FsError::NotFound);
         };
         if !matches!(name, b"." | b"..") {
@@ -51,7 +50,7 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         // Under the parent's lock, so that the inode is not deleted before the reference.
         let cached = fs.table.refer(ino.0);
-        fs.vol.dentries.insert(dir, name, ino.0);
+        dir::note_found(&fs.vol, &parent.node, name, ino);
         (ino.0, cached)
     };
     attr_or_forget(fs, ino, cached, dir)
@@ -188,6 +187,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
+        encrypted::check_add(&parent.node)?;
         let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
         let credits = dir::credits_add(&fs.vol, &parent.node) + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
@@ -209,7 +209,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         drop(reserved);
         added.and(stopped)?;
         fs.table.retain(ino);
-        fs.vol.dentries.insert(dir, name, ino);
+        dir::note_found(&fs.vol, &parent.node, name, InodeNr(ino));
         Ok(fs.attr(&st))
     })
 }
@@ -398,32 +398,15 @@ pub(crate) fn readlink(fs: &MountedFs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let (target, touch) = {
         let st = cell.read()?;
-        (target(fs, &st, ino)?, wants_atime(fs, &st))
+        if kind_of(st.kind()) != FileKind::Symlink {
+            return Err(FsError::Invalid("not a symbolic link"));
+        }
+        (encrypted::target(&fs.vol, &st.node)?, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
     }
     Ok(target)
-}
-
-fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
-    if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
-        return Err(FsError::Invalid("not a symbolic link"));
-    }
-    let raw = &st.node.raw;
-    let len = usize::try_from(raw.size).unwrap_or(usize::MAX);
-    let bad = || FsError::corrupt("symbolic link has an impossible length").in_inode(ino.into());
-    if raw.flags.contains(InodeFlags::INLINE_DATA) {
-        return inline::read(&st.node);
-    }
-    if raw.is_fast_symlink() {
-        return Ok(raw.i_block.get(..len).ok_or_else(bad)?.to_vec());
-    }
-    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, 0)? else {
-        return Err(bad());
-    };
-    let data = fs.vol.journal.read(pblk).map_err(error::journal)?.data();
-    Ok(data.get(..len).ok_or_else(bad)?.to_vec())
 }
 
 /// The kind that an entry of the inode records.

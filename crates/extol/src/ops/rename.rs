@@ -18,6 +18,7 @@ use super::names::{check_entry, check_removable, drop_link, entry_kind};
 use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::fast_commit::{self, Delta, Reason};
 use crate::inodes::{Cell, InodeState, WriteGuard};
@@ -171,6 +172,8 @@ impl Rename<'_> {
         if target == Some(source) {
             return Ok(Outcome::Done(None));
         }
+        encrypted::check_add(&dirs.from.node)?;
+        encrypted::check_add(&dirs.to_ref().node)?;
         // The directories are locked: a damaged volume must not make this thread lock one again.
         for ino in [Some(source), target].into_iter().flatten() {
             check_entry(fs, InodeNr(self.dir), ino)?;

@@ -4,7 +4,7 @@ use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::{FsError, Result, XattrSet};
 
 use super::reserve::Reservation;
-use super::with_space;
+use super::{values, with_space};
 use crate::error;
 use crate::inodes::InodeState;
 use crate::mounted::MountedFs;
@@ -81,15 +81,19 @@ pub(crate) fn set(
             }
             _ => false,
         };
-        let reserved = Reservation::make(fs, 2)?;
-        let mut h = fs.start(xattr::CREDITS + 1)?;
-        let result = xattr::set(&fs.vol, &mut h, &mut st.node, name, value, how);
+        let len = value.map_or(0, <[u8]>::len);
+        let reserved = Reservation::make(fs, 2 + xattr::blocks(&fs.vol, len))?;
+        let mut h = fs.start(xattr::credits(&fs.vol, &st.node, len) + 1)?;
+        let mut large = fs.values();
+        let result = xattr::set(&fs.vol, &mut h, &mut st.node, &mut large, name, value, how);
+        values::end(fs, &mut h, &mut st, large)?;
         if result.is_ok() && !same {
             st.node.raw.ctime = fs.now();
         }
         st.store(fs, &mut h, true)?;
         h.stop().map_err(error::journal)?;
         drop(reserved);
+        values::delete_left(fs);
         result
     })
 }

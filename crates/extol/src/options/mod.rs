@@ -8,6 +8,7 @@ mod word;
 
 use extol_block::SharedDevice;
 
+pub use crate::keys::Keys;
 pub use parts::{
     AccessOptions, Atime, BackgroundOptions, CacheOptions, CheckpointOptions, DataMode,
     DataOptions, ErrorPolicy, InodeOptions, JournalOptions, SpaceOptions, Waiting,
@@ -34,6 +35,8 @@ pub struct MountOptions {
     pub cache: CacheOptions,
     /// What happens beside the operations.
     pub background: BackgroundOptions,
+    /// Keys of encrypted files. With them a volume is opened read-only.
+    pub keys: Keys,
 }
 
 /// What a remount may do with an option.
@@ -111,6 +114,11 @@ impl MountOptions {
     /// # Errors
     /// One line that names them.
     pub fn check(&self) -> Result<(), String> {
+        if !self.keys.is_empty() && !self.access.read_only {
+            return Err("encrypted files are not written: with their keys, open the volume \
+                        read-only"
+                .into());
+        }
         if self.checkpoint.disable && self.checkpoint.merge_given {
             return Err("checkpoint=merge cannot be used with checkpoint=disable".into());
         }

@@ -4,6 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use extol_ondisk::InodeFlags;
 use extol_vfs::{
     Attr, Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Result, SetAttr,
 };
@@ -12,6 +13,9 @@ use super::guard::{Held, Inode};
 use super::resolve::{Last, Spot, resolve};
 use crate::data::readahead::FileReadahead;
 use crate::ext4::Ext4;
+
+/// Of the inode flags: a file of fs-verity.
+const VERITY: u32 = InodeFlags::VERITY.bits();
 
 /// How to open a file; the names of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -151,6 +155,10 @@ fn create(fs: &Arc<Ext4>, spot: Spot<'_>, how: &OpenOptions) -> Result<File> {
 
 fn open_node(node: Held<'_>, how: &OpenOptions) -> Result<File> {
     match node.kind() {
+        // As in Linux, a file of fs-verity is never open for writing.
+        FileKind::Regular if how.writes() && node.attr()?.flags & VERITY != 0 => {
+            return Err(FsError::NotPermitted);
+        }
         FileKind::Regular => {}
         FileKind::Directory if how.writes() => return Err(FsError::IsADirectory),
         FileKind::Directory => {}
@@ -343,7 +351,7 @@ fn io_error(e: FsError) -> io::Error {
         FsError::NotEmpty => Kind::DirectoryNotEmpty,
         FsError::NoSpace => Kind::StorageFull,
         FsError::ReadOnly => Kind::ReadOnlyFilesystem,
-        FsError::NotPermitted | FsError::AccessDenied => Kind::PermissionDenied,
+        FsError::NotPermitted | FsError::AccessDenied | FsError::NoKey => Kind::PermissionDenied,
         FsError::NameTooLong | FsError::Invalid(_) => Kind::InvalidInput,
         FsError::TooManyLinks => Kind::TooManyLinks,
         FsError::FileTooLarge => Kind::FileTooLarge,

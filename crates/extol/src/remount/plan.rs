@@ -75,7 +75,7 @@ impl Plan {
                     Some(Obstacle::NoLog) => {
                         return Err(format!("{name}: the volume is mounted without a journal"));
                     }
-                    Some(why @ Obstacle::DataJournal) => {
+                    Some(why @ (Obstacle::DataJournal | Obstacle::Clusters)) => {
                         self.warnings.push(why.line());
                         self.options = before;
                     }

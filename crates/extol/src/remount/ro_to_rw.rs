@@ -98,6 +98,7 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
     let recovered = journals::recover(&base.device, &sb, &geo, &options, Some(guard))?;
     is_as_seen(fs)?;
+    fs.open_quotas(&recovered.superblock)?;
     let sb = recovered.superblock.clone();
     features::check(&sb, &geometry(&*base.device, &sb)?, false)?;
     attach(fs, guard, plan, recovered, &sb)

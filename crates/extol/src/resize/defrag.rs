@@ -69,6 +69,9 @@ fn piece(fs: &MountedFs) -> u32 {
 /// Moves a regular file into fewer runs, if the free blocks have room for that.
 pub(crate) fn defragment(fs: &MountedFs, ino: u32) -> Result<Defragmented> {
     fs.check_writable()?;
+    if fs.vol.geo.has_clusters() {
+        return Err(FsError::NotSupported("defragmentation of volumes with clusters (bigalloc)"));
+    }
     let cell = fs.cell(ino)?;
     let (before, immutable) = {
         let mut st = cell.write_for_flush()?;

@@ -197,6 +197,14 @@ impl From<ResizeError> for GrowError {
     }
 }
 
+/// Refuses volumes with clusters: their size does not change.
+pub(crate) fn refuse_clusters(fs: &crate::mounted::MountedFs) -> Result<(), ResizeError> {
+    if fs.vol.geo.has_clusters() {
+        return refuse("the volume has clusters of several blocks (bigalloc): use resize2fs");
+    }
+    Ok(())
+}
+
 /// A refusal.
 fn refuse<T>(why: impl Into<String>) -> Result<T, ResizeError> {
     Err(ResizeError::Refused(why.into()))

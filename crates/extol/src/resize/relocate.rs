@@ -7,14 +7,14 @@
 //!   block is revoked
 //! ```
 //!
-//! Metadata are the blocks of directories and long symbolic links, and file data that goes through
-//! the log. Their bytes do not depend on where they lie.
+//! Metadata are the blocks of directories and long symbolic links, attribute values in inodes of
+//! their own, and file data that goes through the log. Their bytes do not depend on where they lie.
 
 use std::sync::atomic::Ordering;
 
 use extol_block::{AlignedBuf, BlockNr};
 use extol_jbd2::{Handle, planted};
-use extol_vfs::Result;
+use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
 use crate::error;
@@ -46,7 +46,7 @@ pub(super) fn step(fs: &MountedFs, st: &InodeState) -> u32 {
 }
 
 fn is_metadata(fs: &MountedFs, st: &InodeState) -> bool {
-    !st.is_regular() || fs.journals_data(st)
+    !st.is_regular() || st.is_value() || fs.journals_data(st)
 }
 
 /// Moves the blocks of `from`, a run that the file maps of at most [`step`] blocks, to `to`, which
@@ -59,6 +59,10 @@ pub(super) fn relocate(
     to: Run,
     reserved: bool,
 ) -> (Result<()>, bool) {
+    if fs.quotas.get().is_some_and(|quotas| quotas.has(st.node.ino)) {
+        fs.vol.alloc.give_back(to);
+        return (Err(FsError::NotSupported("quota files cannot be moved")), false);
+    }
     let how = match from.unwritten {
         true => Copy::Nothing,
         false if is_metadata(fs, st) => Copy::Metadata,

@@ -243,7 +243,12 @@ impl Made {
         fs.transact(1, |h| {
             // (A crash of an earlier time may have left one there.)
             vol.clear_inode(h, InodeNr::JOURNAL)?;
-            vol.write_inode(h, InodeNr::JOURNAL, &self.inode, Change { data: true, born: true })
+            vol.write_inode(
+                h,
+                InodeNr::JOURNAL,
+                &self.inode,
+                Change { data: true, born: true, ..Change::default() },
+            )
         })?;
         vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
         let next_tid = recovery::wipe(dev, &map, &mut superblock).map_err(error::journal)?.next_tid;

@@ -13,6 +13,8 @@
 //! is in its own first transaction, with all the rest; one that goes does so behind all the rest
 //! (`journal.rs`).
 //!
+//! New quota files get the usage that the inodes have (`quota.rs`).
+//!
 //! An orphan file that goes becomes an orphan itself in that transaction, on the list in the
 //! superblock: the next opening frees it, that of Linux and e2fsck as well.
 //!
@@ -39,6 +41,7 @@ mod mmp;
 mod needs;
 mod orphan_file;
 mod plan;
+mod quota;
 mod request;
 mod reserved;
 mod text;
@@ -258,6 +261,8 @@ struct Parts {
     orphan_file: Option<orphan_file::Made>,
     mmp: Option<mmp::Made>,
     reserved: Option<reserved::Dropped>,
+    new_quotas: quota::Made,
+    old_quotas: quota::Dropped,
 }
 
 impl Parts {
@@ -273,7 +278,10 @@ impl Parts {
         let mmp = plan.makes_mmp.then(|| mmp::Made::plan(fs, &plan.sb)).transpose()?;
         let reserved =
             plan.drops_resize_inode.then(|| reserved::Dropped::plan(fs, &plan.sb)).transpose()?;
-        let parts = Self { journal, orphan_file, mmp, reserved };
+        let new_quotas = quota::Made::plan(fs, &plan.makes_quotas)?;
+        let old_quotas = fs.sb.read(Superblock::clone);
+        let old_quotas = quota::Dropped::plan(fs, &old_quotas, &plan.drops_quotas)?;
+        let parts = Self { journal, orphan_file, mmp, reserved, new_quotas, old_quotas };
         check_room(parts.credits(fs, plan), most)?;
         Ok(parts)
     }
@@ -285,6 +293,8 @@ impl Parts {
             + self.orphan_file.as_ref().map_or(0, orphan_file::Made::credits)
             + self.mmp.as_ref().map_or(0, |_| mmp::CREDITS)
             + self.reserved.as_ref().map_or(0, reserved::Dropped::credits)
+            + self.new_quotas.credits(fs)
+            + self.old_quotas.credits(fs)
             + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 }
     }
 
@@ -305,6 +315,8 @@ impl Parts {
         if let Some(made) = &self.mmp {
             sb.mmp_block = made.take(fs, h)?.0;
         }
+        self.old_quotas.free(fs, h)?;
+        self.new_quotas.make(fs, h, sb)?;
         match &self.reserved {
             Some(dropped) => dropped.free(fs, h, sb),
             None => Ok(()),

@@ -75,6 +75,9 @@ impl Made {
     pub fn make(&self, fs: &MountedFs, h: &mut Handle) -> std::result::Result<InodeNr, FsError> {
         let vol = &fs.vol;
         let ino = vol.alloc.alloc_inode(h, InodeNr::ROOT, false, false)?;
+        if let Some(quotas) = fs.quotas.get() {
+            quotas.exempt(ino);
+        }
         let mut raw = Inode::new_empty(&vol.geo);
         raw.mode = 0o100_600;
         raw.links = 1;
@@ -99,7 +102,7 @@ impl Made {
             })
             .map_err(error::journal)?;
         }
-        vol.write_inode(h, ino, &node.raw, Change { data: true, born: true })?;
+        vol.write_inode(h, ino, &node.raw, Change { data: true, born: true, ..Change::default() })?;
         Ok(ino)
     }
 }
@@ -115,6 +118,10 @@ pub(super) fn drop_it(
         return Err(FsError::Busy);
     }
     fs.orphans.add(&fs.vol, &fs.sb, h, ino.0)?;
+    if let Some(quotas) = fs.quotas.get() {
+        // Whatever frees it takes it from its owners' usage.
+        quotas.adopt(&fs.vol, h, ino)?;
+    }
     // It is the only one: the list ends with it.
     fs.vol.modify_inode(h, ino, |raw| (raw.links, raw.dtime) = (0, 0))
 }

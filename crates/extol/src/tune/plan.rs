@@ -2,12 +2,15 @@
 
 use extol_ondisk::checksum::FsSeed;
 use extol_ondisk::features::Feature;
+use extol_ondisk::quota::Kind;
 use extol_ondisk::superblock::{State, SuperFlags, uuid_text};
 use extol_ondisk::{Compat, Incompat, InodeNr, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 
 use super::{Change, NewJournal, Request, ReservedBlocks, Result, features, refuse};
+use crate::fast_commit_support::has_clusters;
 use crate::options::ErrorPolicy;
+use crate::quota;
 
 /// Seconds between two updates of multi-mount protection, if none are given.
 const USUAL_MMP_INTERVAL: u16 = 5;
@@ -28,6 +31,10 @@ pub(super) struct Plan {
     /// The block of multi-mount protection that is not in use any more.
     pub drops_mmp: Option<u64>,
     pub drops_resize_inode: bool,
+    /// Quota files that are made.
+    pub makes_quotas: Vec<Kind>,
+    /// Quota files that go.
+    pub drops_quotas: Vec<Kind>,
     /// The descriptors get other checksums.
     pub descriptors: bool,
     /// Features that are switched off, on which no inode may depend.
@@ -50,6 +57,8 @@ impl Plan {
             makes_mmp: false,
             drops_mmp: None,
             drops_resize_inode: false,
+            makes_quotas: Vec::new(),
+            drops_quotas: Vec::new(),
             descriptors: false,
             unneeded: Vec::new(),
             notes: Vec::new(),
@@ -78,6 +87,7 @@ impl Plan {
         plan.journal(before, request)?;
         plan.mmp(request)?;
         plan.orphan_file(request)?;
+        plan.quotas(before)?;
         // (The next opening frees the file, as one of the orphan list. That of a volume with errors
         // is not heeded.)
         if plan.drops_orphan_file && plan.sb.state.contains(State::ERROR) {
@@ -86,7 +96,39 @@ impl Plan {
                  e2fsck first, and leave out -E force_fsck",
             );
         }
+        check_clusters(&plan, before)?;
         Ok(plan)
+    }
+
+    /// With the feature there are files for users and groups, and with projects one for them.
+    fn quotas(&mut self, before: &Superblock) -> Result<()> {
+        let has = |sb: &Superblock, bit| sb.feature_ro_compat.contains(bit);
+        let (old, new) = (has(before, RoCompat::QUOTA), has(&self.sb, RoCompat::QUOTA));
+        let projects = |sb: &Superblock| has(sb, RoCompat::PROJECT);
+        for kind in Kind::ALL {
+            let is = old && quota::inode_of(before, kind).is_some();
+            let project = kind == Kind::Project;
+            let comes =
+                if project { projects(&self.sb) && !(old && projects(before)) } else { !old };
+            let stays = new && (!project || projects(&self.sb));
+            if !is && new && comes {
+                self.makes_quotas.push(kind);
+            } else if is && !stays {
+                self.drops_quotas.push(kind);
+                quota::set_inode(&mut self.sb, kind, InodeNr(0));
+            }
+        }
+        let changes = !self.makes_quotas.is_empty() || !self.drops_quotas.is_empty();
+        if changes && !before.feature_compat.contains(Compat::HAS_JOURNAL) {
+            return refuse(
+                "quota files change together with bitmaps, and without a journal a crash in \
+                 between would damage the volume: give it one (-j)",
+            );
+        }
+        if changes && self.drops_orphan_file {
+            return refuse("orphan_file and quota files change one after the other: run it twice");
+        }
+        Ok(())
     }
 
     fn uuid(&mut self, uuid: [u8; 16]) -> Result<()> {
@@ -104,6 +146,12 @@ impl Plan {
             );
         }
         let csum = sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM);
+        if !csum && sb.feature_incompat.contains(Incompat::EA_INODE) {
+            return refuse(
+                "the UUID cannot change: the volume has ea_inode, and the checksums of attribute \
+                 values come from it: use tune2fs -U",
+            );
+        }
         if csum && !sb.feature_incompat.contains(Incompat::CSUM_SEED) {
             sb.checksum_seed = sb.fs_seed().0;
             sb.feature_incompat |= Incompat::CSUM_SEED;
@@ -300,6 +348,23 @@ impl Plan {
 }
 
 /// True if the superblock has the feature.
+/// Refuses what moves, makes or frees blocks of the volume's own where they come in clusters.
+fn check_clusters(plan: &Plan, before: &Superblock) -> Result<()> {
+    let changes_blocks = plan.makes_orphan_file.is_some()
+        || plan.makes_journal.is_some()
+        || plan.drops_journal
+        || plan.makes_mmp
+        || plan.drops_mmp.is_some()
+        || plan.drops_resize_inode;
+    if has_clusters(before) && changes_blocks {
+        return refuse(
+            "the volume has clusters of several blocks (bigalloc): for its journal, orphan file, \
+             reserved descriptors and multi-mount protection use tune2fs",
+        );
+    }
+    Ok(())
+}
+
 fn has(sb: &Superblock, feature: Feature) -> bool {
     match feature {
         Feature::Compat(bit) => sb.feature_compat.contains(bit),

@@ -41,6 +41,7 @@ pub const FEATURES: &[&str] = &[
     "^dir_index",
     "dir_nlink",
     "^dir_nlink",
+    "ea_inode",
     "extent",
     "extra_isize",
     "^extra_isize",
@@ -62,16 +63,19 @@ pub const FEATURES: &[&str] = &[
     "^orphan_file",
     "project",
     "^project",
+    "quota",
+    "^quota",
     "^resize_inode",
     "stable_inodes",
+    "verity",
 ];
 /// Words that [`Request::set_journal`] takes.
 pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location="];
 /// Extended options of tune2fs that are not taken, and why.
 const REFUSED: [(&str, &str); 3] = [
     ("clear_mmp", "use tune2fs, if no other host has the volume"),
-    ("encoding", "Extol does not write volumes with casefold: use tune2fs"),
-    ("encoding_flags", "Extol does not write volumes with casefold: use tune2fs"),
+    ("encoding", "use tune2fs, or make a new volume with casefold"),
+    ("encoding_flags", "use tune2fs: names that are there may not be valid"),
 ];
 /// Most seconds between two updates of multi-mount protection.
 const MOST_MMP_INTERVAL: u16 = 300;

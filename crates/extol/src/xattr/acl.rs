@@ -15,12 +15,10 @@ use extol_ondisk::acl::{Acl, AclTag};
 use extol_ondisk::xattr::index;
 use extol_vfs::{FsError, Result, XattrSet};
 
-use super::store::{CREDITS, get_raw, has_any, set_raw};
+use super::store::{Areas, CREDITS, credits, get_raw, has_any, set_raw};
+use super::value::Values;
 use crate::node::Node;
 use crate::volume::Volume;
-
-/// Credits for [`Inherited::store`], the inode not included.
-pub(crate) const INHERIT_CREDITS: u32 = 2 * CREDITS;
 
 /// Which list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +53,12 @@ fn store(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,
+    values: &mut Values<'_>,
     which: Which,
     acl: Option<&Acl>,
 ) -> Result<()> {
     let bytes = acl.map(Acl::to_disk);
-    set_raw(vol, h, node, which.index(), b"", bytes.as_deref(), XattrSet::Any)
+    set_raw(vol, h, node, values, (which.index(), b""), bytes.as_deref(), XattrSet::Any)
 }
 
 /// A list in the form of Linux's API.
@@ -76,6 +75,7 @@ pub(super) fn set(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,
+    values: &mut Values<'_>,
     which: Which,
     value: Option<&[u8]>,
 ) -> Result<()> {
@@ -85,11 +85,11 @@ pub(super) fn set(
     let acl = parse(value)?;
     match (which, acl) {
         (Which::Default, Some(_)) if !node.raw.is_dir() => Err(FsError::AccessDenied),
-        (Which::Default, acl) => store(vol, h, node, which, acl.as_ref()),
-        (Which::Access, None) => store(vol, h, node, which, None),
+        (Which::Default, acl) => store(vol, h, node, values, which, acl.as_ref()),
+        (Which::Access, None) => store(vol, h, node, values, which, None),
         (Which::Access, Some(acl)) => {
             let (bits, extended) = to_mode(&acl);
-            store(vol, h, node, which, extended.then_some(&acl))?;
+            store(vol, h, node, values, which, extended.then_some(&acl))?;
             node.raw.mode = node.raw.mode & !0o777 | bits;
             Ok(())
         }
@@ -149,13 +149,42 @@ fn for_classes(acl: &mut Acl, mode: u16, f: impl Fn(&mut u16, u16)) {
 }
 
 /// Makes the access list, if there is one, follow the mode, whose new value is in `node.raw.mode`.
-pub(crate) fn chmod(vol: &Volume, h: &mut Handle, node: &mut Node) -> Result<()> {
+///
+/// Credits: [`credits`] of the list's [length](len).
+pub(crate) fn chmod(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    values: &mut Values<'_>,
+) -> Result<()> {
     if node.raw.is_symlink() {
         return Ok(());
     }
     let Some(mut acl) = load(vol, node, Which::Access)? else { return Ok(()) };
     for_classes(&mut acl, node.raw.mode, |perm, bits| *perm = bits);
-    store(vol, h, node, Which::Access, Some(&acl))
+    store(vol, h, node, values, Which::Access, Some(&acl))
+}
+
+/// Credits for [`Inherited::store`] of a new inode in `parent`, the inode not included.
+pub(crate) fn credits_to_inherit(vol: &Volume, parent: &Node) -> u32 {
+    // (Two lists, neither longer than that one. A new inode has no other attributes.)
+    let one = match len(vol, parent, Which::Default) {
+        0 => CREDITS,
+        len => credits(vol, parent, len),
+    };
+    one.saturating_mul(2)
+}
+
+/// Length of a list as it is stored; 0 if there is none that can be read.
+pub(crate) fn len(vol: &Volume, node: &Node, which: Which) -> usize {
+    if !has_any(node) {
+        return 0;
+    }
+    let areas = Areas::load(vol, node);
+    areas.map_or(0, |areas| {
+        let found = areas.all().find(|e| e.is(which.index(), b""));
+        found.map_or(0, |e| e.value_size as usize)
+    })
 }
 
 /// What a new file gets from its directory.
@@ -173,13 +202,19 @@ impl Inherited {
         self.access.is_none() && self.default.is_none()
     }
 
-    /// Stores the lists in the new inode. [`INHERIT_CREDITS`].
-    pub fn store(&self, vol: &Volume, h: &mut Handle, node: &mut Node) -> Result<()> {
+    /// Stores the lists in the new inode. Credits: [`credits_to_inherit`].
+    pub fn store(
+        &self,
+        vol: &Volume,
+        h: &mut Handle,
+        node: &mut Node,
+        values: &mut Values<'_>,
+    ) -> Result<()> {
         if let Some(acl) = &self.default {
-            store(vol, h, node, Which::Default, Some(acl))?;
+            store(vol, h, node, values, Which::Default, Some(acl))?;
         }
         if let Some(acl) = &self.access {
-            store(vol, h, node, Which::Access, Some(acl))?;
+            store(vol, h, node, values, Which::Access, Some(acl))?;
         }
         Ok(())
     }

@@ -9,7 +9,8 @@
 //!                 │ no
 //!                 └─► fits into the block? ──yes──► there; taken out of the inode if it was in it
 //!                           │ no
-//!                           └─► NoSpace, nothing changed
+//!                           └─► NoSpace, nothing changed; or, with the feature ea_inode, the
+//!                               same again with the value in an inode of its own
 //! ```
 //!
 //! Both places are small, so a change parses one as a list, edits the list and builds it anew
@@ -22,7 +23,7 @@
 //! | `shared` | attribute blocks and their reference count |
 //! | `sharing` | which blocks may be shared |
 //! | `acl` | access control lists, which are tied to the mode |
-//! | `large` | values in inodes of their own (read only) |
+//! | `value` | values in inodes of their own |
 //!
 //! Invariants
 //! - XA-1: all functions work under the inode's lock, with the handle of the operation. They change
@@ -31,12 +32,12 @@
 //! - XA-2: an attribute is in one of the two places, never in both (`store::set_raw`).
 
 pub(crate) mod acl;
-mod large;
 mod shared;
 pub(crate) mod sharing;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
+mod value;
 
 use extol_jbd2::Handle;
 use extol_ondisk::FileType;
@@ -46,8 +47,13 @@ use extol_vfs::{FsError, Result, XattrSet};
 use crate::node::Node;
 use crate::volume::Volume;
 pub(crate) use shared::{Moved, relocate};
+pub(crate) use store::get_raw as get_stored;
 use store::{Areas, get_raw, set_raw};
-pub(crate) use store::{CREDITS, body, drop_all, has_any, put_body};
+pub(crate) use store::{
+    CREDITS, blocks, body, count_values, credits, credits_to_drop, drop_all, drop_value, has_any,
+    put_body,
+};
+pub(crate) use value::{OrphanCheck, Values};
 
 /// Longest full name, and longest value, that Linux lets through.
 pub(crate) const MAX_NAME: usize = 255;
@@ -121,6 +127,7 @@ pub(crate) fn set(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,
+    values: &mut Values<'_>,
     full: &[u8],
     value: Option<&[u8]>,
     how: XattrSet,
@@ -129,9 +136,9 @@ pub(crate) fn set(
         return Err(FsError::TooBig);
     }
     match parse_name(full)? {
-        Name::Acl(which) => acl::set(vol, h, node, which, value),
+        Name::Acl(which) => acl::set(vol, h, node, values, which, value),
         Name::Plain { index: index::USER, .. } if !allows_user(node) => Err(FsError::NotPermitted),
-        Name::Plain { index, name } => set_raw(vol, h, node, index, name, value, how),
+        Name::Plain { index, name } => set_raw(vol, h, node, values, (index, name), value, how),
     }
 }
 

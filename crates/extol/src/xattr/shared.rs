@@ -10,6 +10,10 @@
 //!   leave a block: counter − 1; the last user frees it
 //! ```
 //!
+//! An entry whose value is in an inode of its own makes its block a user of that inode
+//! ([`super::value`]): a new block adds users, one that is freed takes them away, and joining or
+//! leaving a block that stays changes none.
+//!
 //! [`Sharing`](super::sharing::Sharing) notes a few hundred recent blocks by the hash of their
 //! contents. It is a hint: a block that is found there counts only if it is in the cache and every
 //! byte is equal.
@@ -33,6 +37,8 @@ use extol_vfs::{FsError, Result};
 
 use foldhash::fast::RandomState;
 
+use super::sharing::Noted;
+use super::value::{self, Values};
 use crate::alloc::Run;
 use crate::error;
 use crate::fast_commit::eligibility;
@@ -66,6 +72,7 @@ impl BlockArea {
         let buf = vol.journal.read(nr).map_err(error::journal)?;
         let data = buf.data();
         let (header, entries) = format::parse_block(&data).map_err(bad)?;
+        value::check_entries(vol, node, &entries)?;
         if !buf.is_verified() {
             if vol.geo.has_metadata_csum() {
                 format::verify_csum(&data, nr, vol.geo.fs_seed).map_err(bad)?;
@@ -102,19 +109,29 @@ fn same_contents(a: &[u8], b: &[u8]) -> bool {
         && a.get(20..) == b.get(20..)
 }
 
+/// Notes a block that may be shared.
+fn note(noted: &mut Noted<BlockNr>, hash: u32, nr: BlockNr) {
+    if hash != 0 {
+        noted.insert(hash, nr);
+    }
+}
+
 /// Makes `entries` the contents of the inode's block: `old` is the present one. No entries: no
-/// block. `NoSpace` changes nothing.
+/// block. `fresh`: the entry for whose value the caller has added a user. `NoSpace` changes
+/// nothing.
 pub(super) fn store(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,
+    values: &mut Values<'_>,
     old: Option<&BlockArea>,
     mut entries: Vec<XattrEntry>,
+    fresh: Option<&XattrEntry>,
 ) -> Result<()> {
-    let unit = u64::from(vol.geo.block_size.bytes() / 512);
+    let unit = vol.geo.cluster_blocks(u64::from(vol.geo.block_size.bytes() / 512));
     if entries.is_empty() {
         if let Some(old) = old {
-            leave(vol, h, old)?;
+            leave(vol, h, node, values, old)?;
             node.raw.file_acl = 0;
             node.raw.blocks = node.raw.blocks.saturating_sub(unit);
         }
@@ -125,25 +142,61 @@ pub(super) fn store(
     let hash = BlockHeader::decode(&bytes).map_or(0, |header| header.hash);
     if let Some(old) = old {
         // Known from now on, in case this inode leaves it to others.
-        vol.sharing.noted.lock().insert(old.hash, old.nr);
+        note(&mut vol.sharing.noted.lock(), old.hash, old.nr);
     }
+    let is_fresh = |entry: &XattrEntry| fresh.is_some_and(|f| f.is(entry.index, &entry.name));
     let nr = if let Some(nr) = join(vol, h, &bytes, hash)? {
+        // That block is a user already.
+        if let Some(fresh) = fresh {
+            value::release(vol, h, values, node, fresh)?;
+        }
         nr
     } else if let Some(old) = old
         && rewrite(vol, h, old, &bytes, hash)?
     {
-        return Ok(());
+        let stays = |e: &XattrEntry| {
+            entries.iter().any(|new| {
+                new.is(e.index, &e.name) && new.value_inum == e.value_inum && !is_fresh(new)
+            })
+        };
+        let gone = old.entries.iter().filter(|e| !stays(e));
+        return gone.into_iter().try_for_each(|e| value::release(vol, h, values, node, e));
     } else {
-        create(vol, h, node, &bytes, hash)?
+        let nr = create(vol, h, node, &bytes, hash)?;
+        for entry in entries.iter().filter(|e| !is_fresh(e)) {
+            value::add_user(vol, h, entry)?;
+        }
+        nr
     };
     node.raw.file_acl = nr.0;
     match old {
-        Some(old) => leave(vol, h, old),
+        Some(old) => leave(vol, h, node, values, old),
         None => {
             node.raw.blocks = node.raw.blocks.saturating_add(unit);
             Ok(())
         }
     }
+}
+
+/// Takes an entry out of the inode's block, in place. False: other inodes share it.
+pub(super) fn take_out(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &Node,
+    values: &mut Values<'_>,
+    old: &BlockArea,
+    gone: &XattrEntry,
+) -> Result<bool> {
+    let mut left = old.entries.clone();
+    left.retain(|e| !e.is(gone.index, &gone.name));
+    // (Fewer entries fit.)
+    let bytes = format::build_block(&mut left, vol.geo.block_len(), 1).ok_or(FsError::NoSpace)?;
+    let hash = BlockHeader::decode(&bytes).map_or(0, |header| header.hash);
+    let is_out = rewrite(vol, h, old, &bytes, hash)?;
+    if is_out {
+        value::release(vol, h, values, node, gone)?;
+    }
+    Ok(is_out)
 }
 
 /// Becomes one more user of a block with these contents, if one is noted.
@@ -173,7 +226,7 @@ fn rewrite(vol: &Volume, h: &mut Handle, old: &BlockArea, bytes: &[u8], hash: u3
     }
     noted.remove(old.hash, old.nr);
     modify(vol, h, &old.buf, |b| b.copy_from_slice(bytes))?;
-    noted.insert(hash, old.nr);
+    note(&mut noted, hash, old.nr);
     Ok(true)
 }
 
@@ -182,7 +235,7 @@ fn create(vol: &Volume, h: &mut Handle, node: &Node, bytes: &[u8], hash: u32) ->
     let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(node.ino))?;
     let buf = h.create(nr).map_err(error::journal)?;
     modify(vol, h, &buf, |b| b.copy_from_slice(bytes))?;
-    vol.sharing.noted.lock().insert(hash, nr);
+    note(&mut vol.sharing.noted.lock(), hash, nr);
     Ok(nr)
 }
 
@@ -195,11 +248,12 @@ pub(crate) struct Moved {
 /// Moves the inode's attribute block, if it lies at or behind `limit`: the inode becomes a user of
 /// the block's copy, and leaves the old one to the others until they come. True if it moved.
 ///
-/// Credits: [`CREDITS`](super::CREDITS). All changes of attributes must be committed.
+/// Credits: [`credits`](super::credits). All changes of attributes must be committed.
 pub(crate) fn relocate(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,
+    values: &mut Values<'_>,
     limit: BlockNr,
     moved: &mut Moved,
 ) -> Result<bool> {
@@ -217,12 +271,16 @@ pub(crate) fn relocate(
         None => {
             let mut bytes = old.buf.data().to_vec();
             BlockHeader::put_refcount(&mut bytes, 1);
-            create(vol, h, node, &bytes, old.hash)?
+            let nr = create(vol, h, node, &bytes, old.hash)?;
+            for entry in &old.entries {
+                value::add_user(vol, h, entry)?;
+            }
+            nr
         }
     };
     let is_last = users(&old.buf.data()) <= 1;
     node.raw.file_acl = nr.0;
-    leave(vol, h, &old)?;
+    leave(vol, h, node, values, &old)?;
     if is_last {
         moved.copies.remove(&old.nr.0);
     } else {
@@ -244,7 +302,13 @@ fn join_copy(vol: &Volume, h: &mut Handle, nr: BlockNr) -> Result<Option<BlockNr
 }
 
 /// Drops this inode's use of the block. The last one frees it.
-fn leave(vol: &Volume, h: &mut Handle, old: &BlockArea) -> Result<()> {
+fn leave(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &Node,
+    values: &mut Values<'_>,
+    old: &BlockArea,
+) -> Result<()> {
     let mut noted = vol.sharing.noted.lock();
     let count = users(&old.buf.data());
     if count > 1 {
@@ -253,5 +317,6 @@ fn leave(vol: &Volume, h: &mut Handle, old: &BlockArea) -> Result<()> {
     noted.remove(old.hash, old.nr);
     drop(noted);
     h.forget(old.nr, true).map_err(error::journal)?;
-    vol.alloc.free(h, Run { start: old.nr, len: 1 })
+    vol.alloc.free(h, Run { start: old.nr, len: 1 })?;
+    old.entries.iter().try_for_each(|entry| value::release(vol, h, values, node, entry))
 }

@@ -84,6 +84,13 @@ impl Disk {
         1024 << byte[0]
     }
 
+    /// Without bigalloc, the block size.
+    pub fn cluster_size(&self) -> u64 {
+        let mut byte = [0];
+        self.volume.read_at(&mut byte, 1024 + 0x1C).unwrap();
+        1024 << byte[0]
+    }
+
     pub fn has_extents(&self) -> bool {
         let mut byte = [0];
         self.volume.read_at(&mut byte, 1024 + 0x60).unwrap();

@@ -38,6 +38,8 @@ pub struct Engine {
     pub held: HashMap<Id, Inode>,
     pub past: Past,
     pub block_size: u64,
+    /// Ranges are collapsed and inserted in multiples of it.
+    pub cluster_size: u64,
     pub extents: bool,
     pub small_inodes: bool,
     /// `NoSpace` may come at any time.
@@ -86,6 +88,7 @@ impl Engine {
             held: HashMap::new(),
             past,
             block_size,
+            cluster_size: block_size,
             extents,
             small_inodes: false,
             tight: false,
@@ -272,7 +275,7 @@ impl Engine {
     pub fn change(&mut self, id: Id, change: Change) {
         let node = self.refer(id);
         let ino = node.ino();
-        let (bs, extents) = (self.block_size, self.extents);
+        let (unit, extents) = (self.cluster_size, self.extents);
         let mut content = self.contents[&id].clone();
         self.trace(&(id, content.size, change));
         let now = self.now();
@@ -301,7 +304,7 @@ impl Engine {
             Change::Allocate { mode, at, len } => {
                 let done = plain(self.fs.fallocate(ino, mode, at, len));
                 let size = content.size;
-                let aligned = at % bs == 0 && len % bs == 0;
+                let aligned = at % unit == 0 && len % unit == 0;
                 let expected = match mode {
                     Fallocate::PunchHole => {
                         content.zero(at, at + len);

@@ -30,6 +30,7 @@ fn fill_and_empty(variant: Variant, seed: u64) {
     let mut engine = Engine::new(label.clone(), seed, root, block_size, extents);
     engine.tight = true;
     engine.small_inodes = disk.has_small_inodes();
+    engine.cluster_size = disk.cluster_size();
     drop(fs);
     for round in 0..3 {
         let goal = engine.full + 30;
@@ -92,6 +93,15 @@ fn full_volumes() {
         Variant::new("ext3 1k", &["-t", "ext3", "-b", "1024", "-J", "size=1"]),
         Variant::new("ext2 1k", &["-t", "ext2", "-b", "1024"]),
         Variant::new("ext2", &["-t", "ext2", "-b", "4096"]),
+        Variant::new(
+            "bigalloc",
+            &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-J", "size=1"],
+        ),
+        Variant::new(
+            "bigalloc data=journal",
+            &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "2048", "-J", "size=1"],
+        )
+        .with("data=journal"),
         Variant::new("few inodes", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "100"]),
     ];
     for seed in seeds() {
@@ -109,6 +119,7 @@ fn full_to_the_last_block() {
         &["-t", "ext4", "-b", "1024"][..],
         &["-t", "ext2", "-b", "1024"],
         &["-t", "ext4", "-b", "4096"],
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"],
     ] {
         let mut rng = SmallRng::seed_from_u64(1);
         let mut disk = Disk::new(Variant::new("last block", args), "8M");
@@ -127,7 +138,8 @@ fn full_to_the_last_block() {
         file.sync_all().unwrap();
         // What is left is too little for one more block with its mapping.
         let left = fs.statfs().unwrap().blocks_free;
-        assert!(left <= 1, "{args:?}: {left} blocks left");
+        let cluster = disk.cluster_size() / disk.block_size();
+        assert!(left <= cluster, "{args:?}: {left} blocks left");
         assert_eq!(file.metadata().unwrap().size, at);
         // Room for one block is room for one block.
         file.set_len(at - bs as u64).unwrap();

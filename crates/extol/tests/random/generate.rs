@@ -252,6 +252,7 @@ impl Engine {
                 let len = match self.rng.random_range(0..5) {
                     0 => self.rng.random_range(1..400_000),
                     1 => self.rng.random_range(1..100),
+                    2 => self.rng.random_range(1..4) * self.cluster_size,
                     _ => self.rng.random_range(1..8) * self.block_size,
                 };
                 let keep_size = self.rng.random_bool(0.5);
@@ -266,13 +267,14 @@ impl Engine {
                 let moves = matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange);
                 let down = |n: u64| {
                     if moves && !n.is_multiple_of(7) {
-                        n / self.block_size * self.block_size
+                        n / self.cluster_size * self.cluster_size
                     } else {
                         n
                     }
                 };
                 let (at, len) = (down(at.min(size.max(1) - 1)), down(len));
-                Change::Allocate { mode, at, len: len.max(self.block_size) }
+                let least = if moves { self.cluster_size } else { self.block_size };
+                Change::Allocate { mode, at, len: len.max(least) }
             }
         };
         let reach = match change {

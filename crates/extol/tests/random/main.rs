@@ -70,6 +70,7 @@ fn run(variant: Variant, seed: u64) {
     let (block_size, extents) = (disk.block_size(), disk.has_extents());
     let mut engine = Engine::new(label.clone(), seed, root, block_size, extents);
     engine.small_inodes = disk.has_small_inodes();
+    engine.cluster_size = disk.cluster_size();
     drop(fs);
     let bounds = Bounds { bytes: 8 << 20, nodes: 250 };
     for round in 0..4 {
@@ -163,5 +164,11 @@ variants! {
     small_caches: Variant::new("small caches", &["-t", "ext4", "-b", "1024", "-J", "size=4"])
         .with("cache_mb=4,dirty_mb=1,data_cache_mb=1,inode_cache=64");
     meta_bg: Variant::new("meta_bg", &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"]);
+    bigalloc: Variant::new("bigalloc", &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384", "-J", "size=4"]);
+    bigalloc_1k: Variant::new("bigalloc 1k", &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384", "-J", "size=4"]);
+    bigalloc_two_blocks: Variant::new("bigalloc 2 blocks", &["-t", "ext4", "-b", "1024", "-O", "bigalloc,^flex_bg,orphan_file", "-C", "2048", "-J", "size=4"]);
+    bigalloc_large: Variant::new("bigalloc large", &["-t", "ext4", "-b", "1024", "-O", "bigalloc,inline_data", "-C", "65536", "-J", "size=1"]);
+    bigalloc_data_journal: Variant::new("bigalloc data=journal", &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-J", "size=4"]).with("data=journal");
+    bigalloc_nodelalloc: Variant::new("bigalloc nodelalloc", &["-t", "ext4", "-b", "1024", "-O", "bigalloc,^has_journal", "-C", "4096"]).with("nodelalloc");
     external_journal: Variant { name: "external journal", args: &["-t", "ext4"], options: "", external: true };
 }

@@ -195,7 +195,8 @@ fn refused_requests_change_nothing() {
         ),
         ("-t ext4 -O uninit_bg,^metadata_csum,^has_journal,^orphan_file", "-U u", "tune2fs -U"),
         ("-t ext4 -O orphan_file", "-O ^orphan_file -E force_fsck", "to be checked"),
-        ("-t ext4 -O bigalloc", "-L x", "bigalloc; use tune2fs"),
+        ("-t ext4 -O bigalloc", "-O ^has_journal", "bigalloc"),
+        ("-t ext4 -O bigalloc,^orphan_file", "-O orphan_file", "bigalloc"),
         ("-t ext4 -O journal_dev", "-L x", "external journal"),
     ] {
         let what = format!("{layout}: {options}");
@@ -209,6 +210,18 @@ fn refused_requests_change_nothing() {
         let state = options.contains("orphan_file_size=64M") || options.contains("size=512");
         assert!(state || before == after, "{what}: it has written");
     }
+}
+
+/// (mke2fs makes no such volume.)
+#[test]
+fn a_volume_that_is_only_read_is_left_to_tune2fs() {
+    let image = Image::new("40M", &["-t", "ext4"]);
+    let (code, text) = run("debugfs", &["-w", "-R", "feature shared_blocks"], &image.path);
+    assert_eq!(code, 0, "{text}");
+    let before = std::fs::read(&image.path).unwrap();
+    let error = image.tune(&request("-L x")).unwrap_err().to_string();
+    assert!(error.contains("shared_blocks; use tune2fs"), "{error}");
+    assert!(before == std::fs::read(&image.path).unwrap(), "it has written");
 }
 
 /// A feature that the volume has as asked for is nothing to do, whatever it is; any other is

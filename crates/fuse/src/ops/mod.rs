@@ -174,11 +174,17 @@ impl Context<'_> {
         reply
             .u64(self.nodeid(attr.id.ino))
             .u64(attr.id.generation.into())
-            .u64(VALID)
+            .u64(self.name_valid())
             .u64(VALID)
             .u64(0);
         self.put_attr(reply, attr);
         Ok(())
+    }
+
+    /// Seconds for which a name, or that it is missing, stays valid in the kernel, which knows of
+    /// no other spellings: none where there may be some.
+    fn name_valid(&self) -> u64 {
+        if self.fs.names_have_spellings() { 0 } else { VALID }
     }
 
     /// Appends a `fuse_attr` (88 bytes).

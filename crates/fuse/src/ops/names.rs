@@ -12,7 +12,7 @@
 
 use extol_vfs::{FsError, NewNode, OpenNr, RenameFlags};
 
-use super::{Context, VALID, creds, decode_device};
+use super::{Context, creds, decode_device};
 use crate::abi::{ENTRY_OUT, ROOT_NODE, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
@@ -33,7 +33,7 @@ impl Context<'_> {
                 if name == b"." && attr.nlink == 0 { Err(FsError::Stale.into()) } else { Ok(()) }
             }
             Err(FsError::NotFound) => {
-                reply.u64(0).u64(0).u64(VALID).zeros(ENTRY_OUT - 24);
+                reply.u64(0).u64(0).u64(self.name_valid()).zeros(ENTRY_OUT - 24);
                 Ok(())
             }
             Err(error) => Err(error.into()),

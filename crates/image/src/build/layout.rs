@@ -59,6 +59,8 @@ pub(super) struct Layout {
     lost_and_found: Place,
     /// Blocks of attributes, each for as many users as may share one.
     xattrs: HashMap<XattrSetId, Vec<u64>>,
+    /// Blocks of attribute values in inodes of their own.
+    values: Vec<Place>,
     /// Runs of the file that is being placed.
     runs: Vec<Run>,
 }
@@ -80,6 +82,7 @@ impl Layout {
             spread: Vec::new(),
             lost_and_found: Place::None,
             xattrs: HashMap::new(),
+            values: Vec::new(),
             runs: Vec::new(),
         };
         let mut users: HashMap<XattrSetId, u64> = HashMap::new();
@@ -100,6 +103,10 @@ impl Layout {
                 }
                 *user += 1;
             }
+        }
+        for (_, value) in needs.values.iter() {
+            let place = layout.place_all(value.len().div_ceil(geo.block_len()) as u64)?;
+            layout.values.push(place);
         }
         Ok(layout)
     }
@@ -213,6 +220,11 @@ impl Layout {
     /// The blocks of a set of attributes.
     pub(super) fn xattrs(&self, set: XattrSetId) -> &[u64] {
         self.xattrs.get(&set).map_or(&[], |places| places)
+    }
+
+    /// The blocks of the attribute value with this number.
+    pub(super) fn value(&self, nr: usize) -> Blocks<'_> {
+        self.blocks_at(self.values.get(nr).copied().unwrap_or(Place::None))
     }
 
     /// What is in use.

@@ -278,7 +278,7 @@ pub fn build_tree(
     let config = Config::new(&mkfs, device.size())?;
     let mut plan = Plan::new(&mkfs, config, Contents::Files)?;
     plan.space = layout.space().clone();
-    plan.last_inode = needs.numbers.last();
+    plan.last_inode = needs.last_inode();
     count_directories(&mut plan, tree, &needs);
     plan.count_free();
     let Some(mut out) = out else {
@@ -429,7 +429,10 @@ fn plan(
         let config = Config::new(mkfs, device_bytes)?;
         let asked = config.inodes;
         let plan = Plan::new(mkfs, config, Contents::Files)?;
-        let needed = needs::Numbers::new(tree, plan.sb.orphan_file_inum != 0)?.last();
+        let needed = match plan.geo.incompat().contains(Incompat::EA_INODE) {
+            true => Needs::new(tree, &plan.geo)?.last_inode(),
+            false => needs::Numbers::new(tree, plan.sb.orphan_file_inum != 0)?.last(),
+        };
         if plan.geo.inodes() >= needed {
             return Ok(plan);
         }

@@ -4,7 +4,7 @@
 
 use super::dirs::Shape;
 use super::maps;
-use super::xattrs::{self, Refused, Stored};
+use super::xattrs::{self, Refused, Stored, Values};
 use crate::error::{BuildError, Result};
 use crate::mkfs::inodes::{LOST_AND_FOUND, lost_and_found_blocks};
 use crate::tree::{Kind, NodeId, Tree, XattrSetId};
@@ -131,6 +131,8 @@ pub(super) struct Needs {
     /// Blocks of each node that are not data of a file.
     pub(super) blocks: Vec<u32>,
     pub(super) sets: HashMap<XattrSetId, Stored>,
+    /// Values of attributes in inodes of their own.
+    pub(super) values: Values,
     /// What was left out.
     pub(super) notes: Vec<String>,
     more_notes: u64,
@@ -140,6 +142,7 @@ impl Needs {
     pub(super) fn new(tree: &Tree, geo: &Geometry) -> Result<Self> {
         let numbers = Numbers::new(tree, geo.compat().contains(Compat::ORPHAN_FILE))?;
         let mut needs = Self {
+            values: Values::behind(numbers.last()),
             numbers,
             blocks: vec![0; tree.len()],
             sets: HashMap::new(),
@@ -158,6 +161,11 @@ impl Needs {
             needs.notes.push(format!("{} more attributes are left out", needs.more_notes));
         }
         Ok(needs)
+    }
+
+    /// The last inode in use.
+    pub(super) fn last_inode(&self) -> u32 {
+        self.numbers.last().saturating_add(self.values.len())
     }
 
     fn blocks_of(&self, tree: &Tree, geo: &Geometry, id: NodeId) -> Result<u32> {
@@ -254,18 +262,18 @@ impl Needs {
             self.notes.push(format!("{entry}: the attribute {name} is left out: it {what}"));
         }
         let block = geo.block_len();
-        let mut stored = Stored::new(geo, all).map_err(|_| {
+        let mut stored = Stored::new(geo, all, &mut self.values).map_err(|_| {
             let large = tree.xattrs(set).iter().find(|(_, value)| value.len() + 60 > block);
             let why = match large {
                 Some((name, value)) => format!(
                     "the attribute {} cannot be stored: its {} bytes are too large for blocks of \
-                     {block} bytes: use larger blocks (-b)",
+                     {block} bytes: use larger blocks (-b), or -O ea_inode for up to 65536 bytes",
                     crate::error::shown(name),
                     value.len()
                 ),
                 None => format!(
                     "all attributes of a file must fit into one block of {block} bytes: use \
-                     larger blocks (-b)"
+                     larger blocks (-b), or -O ea_inode"
                 ),
             };
             BuildError::entry(&tree.path(id), why)

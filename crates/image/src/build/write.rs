@@ -166,7 +166,8 @@ impl Sealed<'_> {
                 tables.put(writing.out, &inode)?;
             }
         }
-        if let Some(tables) = tables {
+        if let Some(mut tables) = tables {
+            writing.values(&mut tables)?;
             tables.end(writing.out)?;
         }
         writing.blocks.write(writing.out)
@@ -245,7 +246,8 @@ impl<'a> Writing<'a, '_, '_> {
         if self.geo.incompat().contains(Incompat::EXTENTS) {
             inode.flags |= InodeFlags::EXTENTS;
         }
-        let seed = self.seed(ino);
+        let csum = self.geo.has_metadata_csum();
+        let seed = csum.then(|| self.geo.fs_seed.inode(ino, inode.generation));
         let map = maps::encode(self.geo, &blocks.runs, &mut blocks.nodes.iter().copied(), seed);
         inode.i_block = map.i_block;
         inode.blocks += blocks.count() * (self.geo.block_len() as u64 / 512);
@@ -316,13 +318,46 @@ impl<'a> Writing<'a, '_, '_> {
         Ok(Some(inode))
     }
 
+    /// Attribute values in inodes of their own, which are the last ones.
+    fn values(&mut self, tables: &mut Tables<'_>) -> Result<()> {
+        let Sealed { needs, layout, plan, .. } = *self.all;
+        let mut users = HashMap::new();
+        needs.sets.values().for_each(|set| set.count_users(&mut users));
+        let now = Time { sec: i64::try_from(plan.sb.mkfs_time).unwrap_or(i64::MAX), nsec: 0 };
+        for (nr, (ino, value)) in needs.values.iter().enumerate() {
+            debug_assert_eq!(ino.0, tables.done + 1);
+            let mut inode = Inode::new_empty(self.geo);
+            inode.mode = FileType::Regular.mode_bits() | 0o600;
+            inode.links = 1;
+            inode.flags = InodeFlags::EA_INODE;
+            inode.size = value.len() as u64;
+            inode.mtime = now;
+            if self.geo.inode_size > 128 {
+                inode.crtime = now;
+            }
+            // Other than that of files: with the same it might look like a value of the old form.
+            inode.generation = 1;
+            xattr::set_stated_hash(&mut inode, xattr::value_hash(value, self.geo.fs_seed));
+            xattr::set_stated_users(&mut inode, users.get(&ino).copied().unwrap_or_default());
+            let blocks = layout.value(nr);
+            let bs = self.geo.block_len();
+            let mut padded = value.to_vec();
+            padded.resize(value.len().next_multiple_of(bs), 0);
+            self.contents(&blocks, padded.chunks(bs))?;
+            self.map(&mut inode, ino, &blocks)?;
+            tables.put(self.out, &inode)?;
+        }
+        Ok(())
+    }
+
     /// The attributes of a file: in its inode, and the block that it shares with others.
     fn xattrs(&mut self, inode: &mut Inode, set: XattrSetId) -> Result<()> {
         let Sealed { needs, layout, .. } = *self.all;
         let Some(stored) = needs.sets.get(&set) else { return Ok(()) };
-        if !stored.tail.is_empty() {
-            inode.tail.clone_from(&stored.tail);
+        if let Some(tail) = stored.tail(self.geo, &needs.values) {
+            inode.tail = tail;
         }
+        inode.blocks += stored.charged(self.geo) / 512;
         let user = self.users.entry(set).or_default();
         let (nr, first) = (Stored::block_of(*user), stored.needs_block(*user));
         *user += 1;
@@ -330,7 +365,7 @@ impl<'a> Writing<'a, '_, '_> {
         inode.file_acl = *at;
         inode.blocks += self.geo.block_len() as u64 / 512;
         if first {
-            let mut block = stored.block(self.geo, nr);
+            let mut block = stored.block(self.geo, nr, &needs.values);
             if self.geo.has_metadata_csum() {
                 xattr::set_csum(&mut block, BlockNr(*at), self.geo.fs_seed);
             }

@@ -85,7 +85,8 @@ const SETTABLE: Features = Features {
         .union(RoCompat::SPARSE_SUPER)
         .union(RoCompat::UNINIT_BG)
         .union(RoCompat::METADATA_CSUM)
-        .union(RoCompat::PROJECT),
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::VERITY),
 };
 
 fn check_settable(feature: Feature, name: &str) -> Result<()> {

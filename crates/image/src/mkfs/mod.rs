@@ -12,7 +12,7 @@
 //!                           per group tables    journal, orphans
 //! ```
 //!
-//! Refused: bigalloc, quota, casefold, encrypt, verity.
+//! Refused: bigalloc, quota, casefold, encrypt.
 
 pub(crate) mod config;
 pub(crate) mod features;

@@ -20,6 +20,16 @@ use crate::space::LogSpace;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result};
 
+/// What a handle begins with.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub tx: Arc<Transaction>,
+    /// Credits that its operation asked for.
+    pub credits: u32,
+    /// Credits that every handle has beside them.
+    pub aside: u32,
+}
+
 impl Journal {
     /// Joins the running transaction. Sleeps while it is locked or the log is full, so take every
     /// inode lock that the operation needs before. `credits`: blocks that it may change.
@@ -28,8 +38,8 @@ impl Journal {
     /// If the journal was aborted, or no transaction ever has room for `credits`.
     pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle> {
         crate::order::wanted();
-        let (tx, credits) = self.join(credits)?;
-        Ok(Handle::new(Arc::clone(self), tx, credits))
+        let joined = self.join(credits)?;
+        Ok(Handle::new(Arc::clone(self), joined))
     }
 
     /// As [`start`](Self::start), for callers that come back later instead of waiting for a thaw:
@@ -40,7 +50,7 @@ impl Journal {
     pub fn start_unless_frozen(self: &Arc<Self>, credits: u32) -> Result<Option<Handle>> {
         crate::order::wanted();
         let joined = self.join_or_leave(credits, true)?;
-        Ok(joined.map(|(tx, credits)| Handle::new(Arc::clone(self), tx, credits)))
+        Ok(joined.map(|joined| Handle::new(Arc::clone(self), joined)))
     }
 
     /// A handle with more credits than a transaction has otherwise, for a journal that no other
@@ -62,7 +72,7 @@ impl Journal {
         }
         let tx = self.join_running(&mut state, credits);
         drop(state);
-        Ok(Handle::new(Arc::clone(self), tx, credits))
+        Ok(Handle::new(Arc::clone(self), Joined { tx, credits, aside: 0 }))
     }
 
     /// Most credits that [`start_alone`](Self::start_alone) takes of an empty log.
@@ -91,20 +101,18 @@ impl Journal {
         self.state.lock().gate.barriers > 0
     }
 
-    pub(crate) fn join(&self, credits: u32) -> Result<(Arc<Transaction>, u32)> {
+    pub(crate) fn join(&self, credits: u32) -> Result<Joined> {
         self.join_or_leave(credits, false)?
             .ok_or_else(|| JournalError::Aborted("a handle did not wait for the thaw".into()))
     }
 
     /// `None` only with `unless_frozen`, while the journal is frozen.
-    fn join_or_leave(
-        &self,
-        credits: u32,
-        unless_frozen: bool,
-    ) -> Result<Option<(Arc<Transaction>, u32)>> {
-        if credits > self.max_credits() {
-            return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_credits() });
+    fn join_or_leave(&self, credits: u32, unless_frozen: bool) -> Result<Option<Joined>> {
+        let (asked, aside, max) = (credits, self.side_credits(), self.max_credits());
+        if asked > max {
+            return Err(JournalError::TooManyCredits { wanted: asked, max });
         }
+        let credits = asked.saturating_add(aside);
         let mut waited_since = None;
         let mut space_since = None;
         let mut state = self.state.lock();
@@ -157,7 +165,7 @@ impl Journal {
             self.counters.wait_ns.add(waited);
         }
         self.counters.distributions.handle_start_ns.record(waited);
-        Ok(Some((tx, credits)))
+        Ok(Some(Joined { tx, credits: asked, aside }))
     }
 
     /// Sleeps until there may be room in the log, or makes some.

@@ -69,6 +69,7 @@ use extol_task::{Clock, Wakeup};
 pub use self::batch::Batch;
 use self::deferred::Deferred;
 pub use self::deferred::DeferredWrite;
+pub(crate) use self::join::Joined;
 use self::state::{Failure, Gate, LogState, Role, State, SyncRequests, Transactions};
 use self::writes::Writes;
 use crate::batching::Batching;
@@ -144,6 +145,8 @@ pub struct Journal {
     commit_interval_ns: AtomicU64,
     pub(crate) async_commit: bool,
     max_transaction: AtomicU32,
+    /// Credits of every handle beside those that its operation asks for.
+    side_credits: AtomicU32,
     space_needed: AtomicU32,
     pub(crate) pinned_max: usize,
     is_aborted: AtomicBool,
@@ -251,6 +254,7 @@ impl Journal {
             ),
             async_commit: config.async_commit,
             max_transaction: AtomicU32::new(max_transaction),
+            side_credits: AtomicU32::new(0),
             space_needed: AtomicU32::new(space_needed),
             pinned_max,
             is_aborted: AtomicBool::new(false),
@@ -388,7 +392,17 @@ impl Journal {
     /// Most credits that one handle may ask for.
     #[must_use]
     pub fn max_credits(&self) -> u32 {
-        self.max_transaction.load(Ordering::Relaxed)
+        self.max_transaction.load(Ordering::Relaxed).saturating_sub(self.side_credits())
+    }
+
+    /// Every handle from now on has so many credits more, for changes that operations do not know
+    /// of ([`Handle::modify_aside`](crate::Handle::modify_aside)).
+    pub fn set_side_credits(&self, credits: u32) {
+        self.side_credits.store(credits, Ordering::Relaxed);
+    }
+
+    pub(crate) fn side_credits(&self) -> u32 {
+        self.side_credits.load(Ordering::Relaxed)
     }
 
     pub(crate) fn space_needed(&self) -> u32 {

@@ -15,6 +15,7 @@
 //! odd, groups and inodes multiply without overflow and lie inside the device. All arithmetic here
 //! relies on that.
 
+mod clusters;
 mod layout;
 mod size;
 mod validate;
@@ -66,6 +67,8 @@ pub struct Geometry {
     pub hash_unsigned: bool,
     /// Hash version of new directories, as on disk.
     pub def_hash_version: u8,
+    /// Casefolded directories take only names in valid UTF-8.
+    pub strict_encoding: bool,
     /// First inode for ordinary files.
     pub first_ino: InodeNr,
     /// Blocks of one group's inode table.

@@ -59,6 +59,7 @@ impl Geometry {
             hash_seed: sb.hash_seed,
             hash_unsigned: sb.flags.contains(SuperFlags::UNSIGNED_HASH),
             def_hash_version: sb.def_hash_version,
+            strict_encoding: sb.encoding_flags & Superblock::STRICT_ENCODING != 0,
             first_ino: inodes.first,
             inode_table_blocks: inodes.table_blocks,
             log_groups_per_flex: descs.log_groups_per_flex,

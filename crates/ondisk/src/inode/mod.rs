@@ -153,9 +153,7 @@ impl Inode {
     pub fn is_fast_symlink(&self) -> bool {
         self.is_symlink()
             && (1..I_BLOCK_LEN as u64).contains(&self.size)
-            && !self
-                .flags
-                .intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+            && !self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
     }
 
     /// True if `i_block` maps blocks (by extents or indirectly), rather than holding contents or a

@@ -46,6 +46,11 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
 }
 
 impl Superblock {
+    /// The only encoding of names that there is: UTF-8, folded as Unicode 12.1.0 says.
+    pub const UTF8_12_1: u16 = 1;
+    /// Flag of the encoding: casefolded directories take only names in valid UTF-8.
+    pub const STRICT_ENCODING: u16 = 1;
+
     /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
     /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).
     ///

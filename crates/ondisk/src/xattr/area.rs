@@ -32,6 +32,7 @@ pub(super) fn parse(area: &[u8], base: usize, first: usize) -> Result<Vec<XattrE
         ensure(!name.is_empty() || get8(area, at + 1) != 0, "attribute without a name")?;
         let (value_inum, value_size) = (get32(area, at + 4), get32(area, at + 8));
         ensure(value_size <= MAX_INODE_VALUE, "attribute value is too long")?;
+        ensure(value_inum == 0 || value_size > 0, "empty attribute value in an inode")?;
         let value = if value_inum == 0 && value_size > 0 {
             let from = base + usize::from(get16(area, at + 2));
             let to = from + value_size as usize;

@@ -60,7 +60,17 @@ pub(super) fn entry_space(name_len: usize) -> usize {
 /// Hash of an entry whose value is here.
 #[must_use]
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
-    let named = name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ u32::from(c));
+    hash(name, value, u32::from)
+}
+
+/// The hash that old kernels give: the bytes of the name are signed.
+#[must_use]
+pub fn signed_entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    hash(name, value, |c| i32::from(c.cast_signed()).cast_unsigned())
+}
+
+fn hash(name: &[u8], value: &[u8], wide: impl Fn(u8) -> u32) -> u32 {
+    let named = name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ wide(c));
     value.chunks(4).fold(named, |h, chunk| {
         let mut word = [0; 4];
         word[..chunk.len()].copy_from_slice(chunk);

@@ -1,9 +1,9 @@
 //! Extended attributes in the inode, behind its extra fields.
 
 use super::area::{build, parse};
-use super::entry::XattrEntry;
+use super::entry::{ENTRY_LEN, XattrEntry, entry_space};
 use super::{END_LEN, MAGIC};
-use crate::bytes::{get32, put32};
+use crate::bytes::{get8, get32, put32};
 use crate::error::Result;
 
 /// Header of the area in an inode.
@@ -24,6 +24,22 @@ pub fn parse_ibody(tail: &[u8]) -> Result<Vec<XattrEntry>> {
         return Ok(Vec::new());
     }
     parse(tail, IBODY_HEADER_LEN, IBODY_HEADER_LEN)
+}
+
+/// True if an attribute in an inode's tail has its value in another inode.
+#[must_use]
+pub fn ibody_names_inodes(tail: &[u8]) -> bool {
+    if tail.len() < IBODY_HEADER_LEN + END_LEN || get32(tail, 0) != MAGIC {
+        return false;
+    }
+    let mut at = IBODY_HEADER_LEN;
+    while at + ENTRY_LEN <= tail.len() && get32(tail, at) != 0 {
+        if get32(tail, at + 4) != 0 {
+            return true;
+        }
+        at += entry_space(usize::from(get8(tail, at)));
+    }
+    false
 }
 
 /// The attribute area of an inode: `space` bytes, or `None` if the entries do not fit. No entries

@@ -1,6 +1,7 @@
 //! Random bytes, and valid structures with changes, through every decoder.
 
 use extol_ondisk::htree::{DxBlock, DxKind};
+use extol_ondisk::quota::{Entry, InMemory, Kind, QuotaFile};
 use extol_ondisk::{
     BlockNr, BlockSize, FsSeed, Geometry, GroupDesc, GroupNr, Inode, InodeNr, InodeSeed, RoCompat,
     Superblock, acl, bitmap, dirent, extent, htree, indirect, mmp, orphan_file, xattr,
@@ -49,6 +50,12 @@ fn feed(bytes: &[u8], geo: &Geometry) {
         orphan_file::find_free(bytes, 3),
     );
     let _ = mmp::Mmp::decode(bytes, geo);
+    for kind in Kind::ALL {
+        if let Ok(mut file) = QuotaFile::open(InMemory(bytes.to_vec()), kind) {
+            let _ = (file.verify(), file.entries(), file.get(5), file.remove(5));
+            let _ = file.set(&Entry::new(7));
+        }
+    }
     let _ = bitmap::find_zero(bytes, 3, u32::MAX);
     let _ = (bitmap::count_zeros(bytes, 5000), bitmap::find_set(bytes, 9, 4));
 }

@@ -3,6 +3,7 @@
 
 mod checks;
 mod image;
+mod quota;
 
 use checks::{check_dumpe2fs, check_groups, check_inodes, check_orphan_file_and_mmp, check_super};
 use extol_ondisk::{

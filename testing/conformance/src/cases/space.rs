@@ -9,6 +9,7 @@ use crate::posix::Posix;
 pub(super) const CASES: &[Case] = &[
     case("blocks of a file", LAYOUTS, blocks),
     case("blocks of a file that is being written", EXT4, unsynced_blocks),
+    case("holes at the end of a file", &["ext4", "1k"], holes_at_the_end),
     case("a full volume fails the write", EXT4_1K, full),
     case("space of small files", LAYOUTS, small),
     Case { name: "statfs", volumes: STATFS, run: super::Run::Remounting(statfs) },
@@ -42,6 +43,24 @@ fn blocks(fs: &dyn Posix, t: &mut Transcript) {
     t.note("punch", fs.fallocate(fd, punch, 0, 4 << 20));
     fs.fsync(fd).unwrap();
     t.note("punched", fs.fstat(fd).map(|s| (s.size, s.blocks)));
+    fs.close(fd);
+}
+
+/// A hole that ends with the file leaves the last block; one that goes on behind it takes the rest
+/// of the page, and no block behind that.
+fn holes_at_the_end(fs: &dyn Posix, t: &mut Transcript) {
+    let fd = fs.create("file").unwrap();
+    for (size, len) in [(10_000, 10_000), (10_000, 10_001), (10_240, 10_240), (8192, 20_000)] {
+        let what = format!("{len} bytes of {size}");
+        fs.ftruncate(fd, 0).unwrap();
+        fs.pwrite(fd, 0, &vec![1; size]).unwrap();
+        fs.fsync(fd).unwrap();
+        t.note(&what, fs.fallocate(fd, FallocateFlags::KEEP_SIZE, 0, 30_000));
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        t.note(&what, fs.fallocate(fd, punch, 0, len));
+        fs.fsync(fd).unwrap();
+        t.note(&what, fs.fstat(fd).map(|s| (s.size, s.blocks)));
+    }
     fs.close(fd);
 }
 

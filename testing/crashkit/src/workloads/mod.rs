@@ -13,6 +13,7 @@ mod mixes;
 mod resizes;
 mod shrink_data;
 mod shrink_inodes;
+mod values;
 
 use crate::actor::{Actor, Done};
 use crate::variant::Variant;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     list.push(Box::new(resizes::Shrink { moves_tables: false }));
     list.push(Box::new(resizes::Shrink { moves_tables: true }));
     list.push(Box::new(shrink_inodes::ShrinkInodes));
+    list.push(Box::new(values::Values));
     list
 }
 

@@ -311,6 +311,7 @@ pub(super) fn xattr(input: &[u8]) {
     let Some((geo, rest)) = split(input) else { return };
     if let Ok(mut list) = attributes::parse_ibody(rest) {
         let in_inodes = list.iter().any(|e| e.value_inum != 0);
+        assert_eq!(attributes::ibody_names_inodes(rest), in_inodes);
         assert!(list.iter().map(|e| e.value.len()).all(|len| len <= rest.len()));
         list.truncate(50);
         if let Some(built) = attributes::build_ibody(&list, 1 << 16) {

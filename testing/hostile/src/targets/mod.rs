@@ -24,6 +24,7 @@ mod decoders;
 pub mod disks;
 mod fast;
 mod journal;
+mod quota;
 mod requests;
 mod resize;
 mod text;
@@ -56,6 +57,7 @@ pub const ALL: &[Target] = &[
     Target { name: "xattr", run: decoders::xattr },
     Target { name: "acl", run: decoders::acl },
     Target { name: "orphan_file", run: decoders::orphan_file },
+    Target { name: "quota", run: quota::quota },
     Target { name: "mmp", run: decoders::mmp },
     Target { name: "bitmap", run: decoders::bitmap },
     Target { name: "journal_format", run: journal::format },

@@ -67,9 +67,6 @@ impl Recipe {
         if base.layout.journal.is_none() && options.contains("data=") {
             options = OPTIONS[0];
         }
-        if VARIANTS[which].is_read_only() {
-            options = "errors=continue,ro";
-        }
         let changes = (usize::from(head[3]) % 16).min(rest.len() / RECORD);
         let (records, operations) = rest.split_at(changes * RECORD);
         let dev = base.image.snapshot();

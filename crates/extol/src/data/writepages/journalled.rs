@@ -6,7 +6,7 @@ use super::mapping::{commit, convert, credits_for_groups, uncommit};
 use super::{Source, check_not_system};
 use crate::error;
 use crate::inodes::InodeState;
-use crate::map::{self, Mapping};
+use crate::map::{self, Mapping, NewBlocks};
 use crate::mounted::MountedFs;
 
 /// As [`write_blocks`](super::write_blocks); counts in `used`. Each handle takes at most a quarter
@@ -37,20 +37,27 @@ pub(in crate::data) fn write_journalled(
                 (len, map::credits_for_insert(&st.node, len, vol.geo.block_size.bytes()))
             }
         };
-        let mut taken = None;
+        let (mut taken, mut shared) = (None, None);
         let start = match mapping {
             Mapping::Mapped { pblk, .. } => {
                 check_not_system(fs, st, pblk, len)?;
                 pblk
             }
-            Mapping::Hole { .. } => {
-                let goal = map::goal(vol, &st.node, here)?;
-                let run = vol.alloc.take_for(&mut st.window, goal, len, 1)?;
-                taken = Some(run);
-                run.start
-            }
+            Mapping::Hole { .. } => match map::new_blocks(vol, &st.node, here, len)? {
+                NewBlocks::Shared(run) => {
+                    check_not_system(fs, st, run.start, run.len)?;
+                    shared = Some(run);
+                    run.start
+                }
+                NewBlocks::Fresh(len) => {
+                    let goal = map::goal(vol, &st.node, here)?;
+                    let run = vol.alloc.take_for(&mut st.window, goal, len, 1)?;
+                    taken = Some(run);
+                    run.start
+                }
+            },
         };
-        let len = taken.map_or(len, |run| run.len);
+        let len = taken.or(shared).map_or(len, |run| run.len);
         let credits = len + tree + credits_for_groups(len, vol.geo.blocks_per_group) + 2;
         let mut h = fs.start(credits).inspect_err(|_| {
             taken.into_iter().for_each(|run| vol.alloc.give_back(run));
@@ -59,6 +66,11 @@ pub(in crate::data) fn write_journalled(
             commit(vol, &mut h, run, reserved, used)?;
             if let Err(e) = map::insert(vol, &mut h, &mut st.node, here, run, false) {
                 uncommit(vol, &mut h, run, used);
+                let _ = st.store(fs, &mut h, true);
+                return Err(e);
+            }
+        } else if let Some(run) = shared {
+            if let Err(e) = map::insert(vol, &mut h, &mut st.node, here, run, false) {
                 let _ = st.store(fs, &mut h, true);
                 return Err(e);
             }

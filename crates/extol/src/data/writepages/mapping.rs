@@ -8,7 +8,8 @@ use crate::inodes::InodeState;
 use crate::map::{self, Progress};
 use crate::volume::Volume;
 
-/// Marks a run that is about to be mapped as used, from the reserved blocks as far as they go.
+/// Marks the clusters of a run that is about to be mapped as used, from the reserved ones as far as
+/// they go.
 pub(super) fn commit(
     vol: &Volume,
     h: &mut Handle,
@@ -16,7 +17,7 @@ pub(super) fn commit(
     reserved: u64,
     used: &mut u64,
 ) -> Result<()> {
-    let len = u64::from(run.len);
+    let len = clusters(vol, run);
     if reserved.saturating_sub(*used) < len {
         // `uncommit` may have lost a reservation.
         return vol.alloc.commit_take(h, run);
@@ -26,9 +27,14 @@ pub(super) fn commit(
     Ok(())
 }
 
-/// Undoes [`commit`] of a run that could not be mapped; reserves its blocks again if there is room.
+fn clusters(vol: &Volume, run: Run) -> u64 {
+    vol.geo.clusters_touched(run.start.0, u64::from(run.len))
+}
+
+/// Undoes [`commit`] of a run that could not be mapped; reserves its clusters again if there
+/// is room.
 pub(super) fn uncommit(vol: &Volume, h: &mut Handle, run: Run, used: &mut u64) {
-    let len = u64::from(run.len);
+    let len = clusters(vol, run);
     if vol.alloc.free(h, run).is_ok() && *used >= len && vol.alloc.reserve(len, true).is_ok() {
         *used -= len;
     }

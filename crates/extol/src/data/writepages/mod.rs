@@ -26,7 +26,7 @@ use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
 use crate::error;
 use crate::inodes::InodeState;
-use crate::map::{self, Mapping};
+use crate::map::{self, Mapping, NewBlocks};
 use crate::mounted::MountedFs;
 use crate::throttle::Room;
 
@@ -80,22 +80,31 @@ impl Source<'_> {
 /// A mapping change that waits for its handle.
 #[derive(Clone, Copy, Debug)]
 enum MapChange {
-    Insert { lblk: u32, run: Run },
-    Convert { lblk: u32, len: u32 },
+    /// `is_new`: into clusters that were taken for it.
+    Insert {
+        lblk: u32,
+        run: Run,
+        is_new: bool,
+    },
+    Convert {
+        lblk: u32,
+        len: u32,
+    },
 }
 
 impl MapChange {
     fn end(self) -> u32 {
         match self {
-            Self::Insert { lblk, run } => lblk.saturating_add(run.len),
+            Self::Insert { lblk, run, .. } => lblk.saturating_add(run.len),
             Self::Convert { lblk, len } => lblk.saturating_add(len),
         }
     }
 }
 
 /// Writes `blocks` blocks of the file from `lblk` on, and maps those that are not mapped. The
-/// caller holds `reserved` reserved blocks ([`crate::alloc::Allocator::reserve`]), one for every
-/// block in a hole. The second part of the result is how many of them were used, also on an error.
+/// caller holds `reserved` reserved clusters ([`crate::alloc::Allocator::reserve`]), one for every
+/// new one ([`map::fresh_clusters`]). The second part of the result is how many of them were used,
+/// also on an error.
 pub(super) fn write_blocks(
     fs: &MountedFs,
     st: &mut InodeState,
@@ -119,7 +128,8 @@ pub(super) fn write_blocks(
     (result, writer.used)
 }
 
-/// Maps a written run in the hole of that length from `lblk` on; otherwise as [`write_blocks`].
+/// Maps a written run, of new clusters, in the hole of that length from `lblk` on; otherwise as
+/// [`write_blocks`].
 pub(super) fn map_written(
     fs: &MountedFs,
     st: &mut InodeState,
@@ -127,7 +137,7 @@ pub(super) fn map_written(
     run: Run,
     reserved: u64,
 ) -> (Result<()>, u64) {
-    let changes = smallvec![MapChange::Insert { lblk, run }];
+    let changes = smallvec![MapChange::Insert { lblk, run, is_new: true }];
     let (total, purpose) = (run.len, Purpose::Other);
     let mut writer =
         BlockWriter { fs, st, total, changes, unmapped: total, reserved, used: 0, purpose };
@@ -166,16 +176,17 @@ impl BlockWriter<'_> {
         // check data there.
         self.st.end_deferred();
         for change in std::mem::take(&mut self.changes) {
-            if let MapChange::Insert { run, .. } = change {
+            if let MapChange::Insert { run, is_new, .. } = change {
                 let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
-                self.fs.vol.alloc.give_back(run);
+                if is_new {
+                    self.fs.vol.alloc.give_back(run);
+                }
             }
         }
     }
 
     fn write_all(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {
         let vol = &self.fs.vol;
-        let bs = vol.geo.block_len();
         let mut at = 0;
         while at < blocks {
             let here = lblk + at;
@@ -192,14 +203,9 @@ impl BlockWriter<'_> {
                             grows: end.min(self.st.node.raw.size) > self.st.disk_size,
                         }
                     };
-                    let block = |w: &DataChecksum| {
-                        let i = u32::try_from(w.block.0.saturating_sub(pblk.0)).unwrap_or(u32::MAX);
-                        source.block(at.saturating_add(i), bs)
-                    };
-                    vol.journal
-                        .about_to_overwrite(pblk, len, |w| w.matches(block(w)))
-                        .map_err(error::journal)?;
-                    self.write(here, at, Run { start: pblk, len }, source, target)?;
+                    let run = Run { start: pblk, len };
+                    self.about_to_overwrite(at, run, source)?;
+                    self.write(here, at, run, source, target)?;
                     if unwritten {
                         self.changes.push(MapChange::Convert { lblk: here, len });
                     }
@@ -207,15 +213,13 @@ impl BlockWriter<'_> {
                 }
                 Mapping::Hole { len } => {
                     let want = u32::try_from(len).unwrap_or(u32::MAX).min(left).min(MAX_BLOCKS);
-                    let goal = match self.changes.last() {
-                        Some(MapChange::Insert { lblk, run }) if lblk + run.len == here => {
-                            run.end()
-                        }
-                        _ => map::goal(vol, &self.st.node, here)?,
-                    };
-                    let (run, target) = self.take(here, goal, want)?;
+                    let (run, target, is_new) = self.place(here, want)?;
+                    if !is_new {
+                        // Its blocks may have been the file's before.
+                        self.about_to_overwrite(at, run, source)?;
+                    }
                     self.fs.note_data(run);
-                    self.changes.push(MapChange::Insert { lblk: here, run });
+                    self.changes.push(MapChange::Insert { lblk: here, run, is_new });
                     #[cfg(feature = "planted-bugs")]
                     if extol_jbd2::planted::has(extol_jbd2::planted::Bug::MapBeforeWrite) {
                         // As if another thread committed in between.
@@ -234,6 +238,47 @@ impl BlockWriter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The run, which is the source's blocks from `at` on, is about to be written in place.
+    fn about_to_overwrite(&self, at: u32, run: Run, source: &Source<'_>) -> Result<()> {
+        let vol = &self.fs.vol;
+        let block = |w: &DataChecksum| {
+            let i = u32::try_from(w.block.0.saturating_sub(run.start.0)).unwrap_or(u32::MAX);
+            source.block(at.saturating_add(i), vol.geo.block_len())
+        };
+        vol.journal
+            .about_to_overwrite(run.start, run.len, |w| w.matches(block(w)))
+            .map_err(error::journal)
+    }
+
+    /// Blocks for a hole from `here` on. The last part: they were taken for it, and do not lie in a
+    /// cluster that the file has.
+    fn place(&mut self, here: u32, want: u32) -> Result<(Run, Target, bool)> {
+        let vol = &self.fs.vol;
+        let end = match self.changes.last() {
+            Some(MapChange::Insert { lblk, run, .. }) if lblk + run.len == here => Some(run.end()),
+            _ => None,
+        };
+        let inside = vol.geo.inside_cluster(u64::from(here));
+        if let Some(start) = end.filter(|_| inside > 0) {
+            // The rest of a cluster that is about to be mapped.
+            let len = want.min(vol.geo.cluster_ratio - inside);
+            return Ok((Run { start, len }, Target::Unknown, false));
+        }
+        let want = match map::new_blocks(vol, &self.st.node, here, want)? {
+            NewBlocks::Shared(run) => {
+                check_not_system(self.fs, self.st, run.start, run.len)?;
+                return Ok((run, Target::Unknown, false));
+            }
+            NewBlocks::Fresh(len) => len,
+        };
+        let goal = match end {
+            Some(end) => end,
+            None => map::goal(vol, &self.st.node, here)?,
+        };
+        let (run, target) = self.take(here, goal, want)?;
+        Ok((run, target, true))
     }
 
     /// Makes all changes and stores the inode, with the size that they reach (DA-2).
@@ -259,7 +304,11 @@ impl BlockWriter<'_> {
         while let Some(change) = self.changes.first().copied() {
             let mut committed = false;
             result = match change {
-                MapChange::Insert { lblk, run } => {
+                MapChange::Insert { lblk, run, is_new: false } => {
+                    committed = true;
+                    map::insert(vol, &mut h, &mut self.st.node, lblk, run, false)
+                }
+                MapChange::Insert { lblk, run, is_new: true } => {
                     commit(vol, &mut h, run, self.reserved, &mut self.used).and_then(|()| {
                         committed = true;
                         map::insert(vol, &mut h, &mut self.st.node, lblk, run, false).inspect_err(
@@ -320,7 +369,7 @@ impl BlockWriter<'_> {
         let taken =
             self.changes.iter().filter(|change| matches!(change, MapChange::Insert { .. })).count();
         let end = match self.changes.last() {
-            Some(MapChange::Insert { lblk, run }) => lblk + run.len,
+            Some(MapChange::Insert { lblk, run, .. }) => lblk + run.len,
             _ => map::end_of_root(&self.st.node.raw.i_block),
         };
         let small = want <= SMALL && vol.journal.wants_data_checksums();

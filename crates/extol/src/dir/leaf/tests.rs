@@ -102,6 +102,9 @@ fn shape(geo: &Geometry) -> Shape<'_> {
         filetype: true,
         indexed: false,
         searchable: false,
+        encrypted: false,
+        decrypts: false,
+        folds: false,
         dir_index: true,
         leaf_limit: dirent::area_len(geo),
         blocks: 1,
@@ -160,7 +163,7 @@ fn a_scan_finds_the_name_or_the_first_room_for_it() {
             } else {
                 a_name(&mut rng, &names)
             };
-            let scan = scan(&area, &shape, &name).unwrap();
+            let scan = scan(&area, &shape, &Sought::exactly(&name)).unwrap();
             let seen = (scan.found.map(|hit| (hit.at, hit.ino)), scan.room);
             assert_eq!(seen, by_decoding(&area, &name), "{name:?}");
             assert_eq!(scan.found.is_some(), names.contains(&name));
@@ -200,11 +203,12 @@ fn names_of_all_lengths_at_all_places() {
         let entries: Vec<NewEntry<'_>> = names.iter().map(|name| entry(name)).collect();
         assert!(dirent::pack(&mut area, &entries));
         for name in &names {
-            let hit = scan(&area, &shape, name).unwrap().found.expect("it is there");
+            let hit =
+                scan(&area, &shape, &Sought::exactly(name)).unwrap().found.expect("it is there");
             assert_eq!((hit.ino, hit.file_type), (InodeNr(5), Some(FileType::Fifo)));
             let mut other = name.clone();
             other[len / 2] ^= 0x80;
-            assert_eq!(scan(&area, &shape, &other).unwrap().found, None);
+            assert_eq!(scan(&area, &shape, &Sought::exactly(&other)).unwrap().found, None);
         }
     }
 }
@@ -216,7 +220,7 @@ fn of_two_equal_names_the_first_is_found() {
     let entry = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: None };
     let twice = [entry(&b"other"[..], 2), entry(&b"twice"[..], 3), entry(&b"twice"[..], 4)];
     assert!(dirent::pack(&mut area, &twice));
-    let hit = scan(&area, &shape(&geo), b"twice").unwrap().found;
+    let hit = scan(&area, &shape(&geo), &Sought::exactly(b"twice")).unwrap().found;
     assert_eq!(hit.map(|hit| hit.ino), Some(InodeNr(3)));
 }
 
@@ -236,7 +240,7 @@ fn any_bytes() {
             let len = name.len().min(rest.len() - at);
             rest[at..at + len].copy_from_slice(&name[..len]);
         }
-        if let Ok(Scan { found: Some(hit), .. }) = scan(&area, &shape, name) {
+        if let Ok(Scan { found: Some(hit), .. }) = scan(&area, &shape, &Sought::exactly(name)) {
             let place = hit.at + dirent::HEADER_LEN;
             assert_eq!(&area[place..place + name.len()], name);
         }

@@ -2,6 +2,7 @@
 
 mod churn;
 mod collide;
+mod fold;
 mod hostile;
 mod lab;
 mod levels;

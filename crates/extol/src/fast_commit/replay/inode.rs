@@ -39,7 +39,7 @@ impl Replay<'_> {
                 && t.node.raw.links == 0
                 && generation != t.node.raw.generation;
         if reborn {
-            Self::empty(vol, h, &mut t.node)?;
+            Self::empty(vol, h, t)?;
         }
         let fresh = reborn || t.life == Life::Absent;
         let link = t.node.raw.dtime;

@@ -54,7 +54,7 @@ use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::recovery::FastLog;
 use extol_jbd2::{Handle, LogMap};
 use extol_ondisk::fast_commit::FcRecord;
-use extol_ondisk::{Geometry, Inode, InodeNr, RoCompat};
+use extol_ondisk::{Geometry, Inode, InodeNr, RoCompat, Time};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::{Run, SuperCell};
@@ -62,6 +62,7 @@ use crate::error;
 use crate::map;
 use crate::node::Node;
 use crate::volume::Volume;
+use crate::xattr::{self, OrphanCheck, Values};
 
 /// More inodes in one transaction are no fast commit.
 const MAX_INODES: usize = 1 << 20;
@@ -94,12 +95,14 @@ struct Touched {
     life: Life,
     /// Marked as used in the base; and if so, a directory there.
     base: Option<bool>,
-    /// Data blocks that it had there, if it was a regular file.
+    /// Clusters of data that it had there, if it was a regular file.
     before: Vec<Run>,
     /// Names that records gave it, less those they took.
     names: i64,
     /// On the orphan list of the base: its `dtime` is a link.
     listed: bool,
+    /// How many more attribute values in inodes of their own count in it than there.
+    values: i64,
 }
 
 impl Touched {
@@ -219,7 +222,7 @@ impl Replay<'_> {
     /// An error unless the log can hold what one more record may change.
     fn check_room(&self) -> Result<()> {
         if self.h.credits() < SPARE {
-            return Err(FsError::corrupt("they change more blocks than the journal can hold"));
+            return Err(too_much());
         }
         Ok(())
     }
@@ -251,6 +254,7 @@ impl Replay<'_> {
             before: Vec::new(),
             names: 0,
             listed: false,
+            values: 0,
         };
         if !self.vol.alloc.is_inode_used(ino)? {
             return Ok(touched);
@@ -271,12 +275,19 @@ impl Replay<'_> {
 
     /// Takes all that an inode has from it: data stays for [`settle`](Self::settle), the rest is
     /// freed.
-    fn empty(vol: &Volume, h: &mut Handle, node: &mut Node) -> Result<()> {
+    fn empty(vol: &Volume, h: &mut Handle, touched: &mut Touched) -> Result<()> {
+        let node = &mut touched.node;
         if node.raw.maps_blocks() && node.raw.blocks > 0 {
             let data = if node.raw.is_regular() { map::Discard::Keep } else { map::Discard::Free };
             finished(map::remove(vol, h, node, 0, u32::MAX, data)?)?;
         }
-        crate::xattr::drop_all(vol, h, node)
+        let mut values = Values::new(&NothingNew, Time::default());
+        xattr::drop_all(vol, h, node, &mut values)?;
+        touched.values += values.counted();
+        match values.into_left().is_empty() {
+            true => Ok(()),
+            false => Err(too_much()),
+        }
     }
 }
 
@@ -284,17 +295,36 @@ impl Replay<'_> {
 fn finished(progress: map::Progress) -> Result<()> {
     match progress {
         map::Progress::Done => Ok(()),
-        map::Progress::Restart { .. } => {
-            Err(FsError::corrupt("they change more blocks than the journal can hold"))
-        }
+        map::Progress::Restart { .. } => Err(too_much()),
     }
 }
 
-/// Where the data of a file is.
+fn too_much() -> FsError {
+    FsError::corrupt("they change more blocks than the journal can hold")
+}
+
+/// Attributes are only taken away: no inode is made for a value.
+struct NothingNew;
+
+impl OrphanCheck for NothingNew {
+    fn is_orphan(&self, _: InodeNr) -> bool {
+        false
+    }
+}
+
+/// The clusters in which the data of a file is.
 fn data_runs(vol: &Volume, node: &Node) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
     map::iterate(vol, node, 0, u32::MAX, &mut |run| {
-        runs.push(Run { start: run.pblk, len: run.len });
+        let start = vol.geo.cluster_start(run.pblk);
+        let end = vol.geo.cluster_end(run.pblk.plus(u64::from(run.len)));
+        match runs.last_mut() {
+            // Two extents in one cluster.
+            Some(last) if last.start <= start && start < last.end() => {
+                last.len = last.len.max((end.0 - last.start.0) as u32);
+            }
+            _ => runs.push(Run { start, len: (end.0 - start.0) as u32 }),
+        }
         true
     })?;
     Ok(runs)

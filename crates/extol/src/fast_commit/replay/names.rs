@@ -140,7 +140,9 @@ impl Replay<'_> {
             let Some(dir) = self.inodes.get(&parent).filter(|dir| dir.is_live_dir()) else {
                 continue;
             };
-            if dir::lookup(self.vol, &dir.node, &name)?.is_some_and(|(found, _)| found.0 == ino) {
+            if dir::lookup_stored(self.vol, &dir.node, &name)?
+                .is_some_and(|(found, _)| found.0 == ino)
+            {
                 self.unlink(&FcEntry { parent, ino, name: &name })?;
             }
         }
@@ -160,7 +162,9 @@ impl Replay<'_> {
         }
         let (vol, h) = (self.vol, &mut self.h);
         let Some(dir) = self.inodes.get_mut(&name.parent) else { return Ok(()) };
-        let Some((found, _)) = dir::lookup(vol, &dir.node, name.name)? else { return Ok(()) };
+        let Some((found, _)) = dir::lookup_stored(vol, &dir.node, name.name)? else {
+            return Ok(());
+        };
         let is_it = found.0 == name.ino;
         let Some(child) = self.inodes.get(&name.ino) else { return Ok(()) };
         let child_is_dir = child.node.raw.is_dir();

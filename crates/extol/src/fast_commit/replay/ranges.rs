@@ -3,6 +3,7 @@
 //! Only the map changes here. Which blocks are used is settled at the end.
 
 use extol_block::BlockNr;
+use extol_jbd2::Handle;
 use extol_ondisk::InodeFlags;
 use extol_ondisk::fast_commit::FcRecord;
 use extol_vfs::{FsError, Result};
@@ -10,6 +11,8 @@ use extol_vfs::{FsError, Result};
 use super::{Life, Replay, finished};
 use crate::alloc::Run;
 use crate::map::{self, Discard, Mapping};
+use crate::node::Node;
+use crate::volume::Volume;
 
 /// Longest extent; an unwritten one is a block shorter.
 const MAX_LEN: u32 = 32_768;
@@ -75,7 +78,9 @@ impl Replay<'_> {
             match map::lookup(vol, node, at)? {
                 Mapping::Hole { len } => {
                     let now = u32::try_from(len).unwrap_or(u32::MAX).min(left);
-                    map::insert(vol, h, node, at, Run { start: wanted, len: now }, unwritten)?;
+                    let run = Run { start: wanted, len: now };
+                    leave_other_clusters(vol, h, node, at, run)?;
+                    map::insert(vol, h, node, at, run, unwritten)?;
                     done += now;
                 }
                 Mapping::Mapped { pblk, len, unwritten: is } if pblk == wanted => {
@@ -105,4 +110,28 @@ impl Replay<'_> {
         }
         finished(map::remove(vol, h, &mut t.node, lblk, lblk.saturating_add(len), Discard::Keep)?)
     }
+}
+
+/// Blocks of the file in the clusters of `lblk..lblk + run.len`, but elsewhere on the volume: the
+/// file has other clusters now, and the records say which of their blocks.
+fn leave_other_clusters(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    run: Run,
+) -> Result<()> {
+    let first = lblk - vol.geo.inside_cluster(u64::from(lblk));
+    let end = lblk.saturating_add(run.len);
+    let last = end - 1 - vol.geo.inside_cluster(u64::from(end - 1));
+    for (from, to) in [(first, lblk), (end, last.saturating_add(vol.geo.cluster_ratio))] {
+        let mut at = from;
+        while let Some(other) = map::next_mapped(vol, node, at, to)? {
+            at = other.lblk.saturating_add(other.len);
+            if other.pblk.plus(u64::from(lblk)) != run.start.plus(u64::from(other.lblk)) {
+                finished(map::remove(vol, h, node, other.lblk, at, Discard::Keep)?)?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ impl Replay<'_> {
         self.bitmap_of_inodes(&inos)?;
         let head = self.slots(&inos, sb.read(|sb| sb.last_orphan))?;
         // Also if nothing at all has changed: an empty transaction would not be committed.
-        let now = self.vol.alloc.counters();
+        let now = self.vol.alloc.block_counters();
         sb.update(&mut self.h, |sb| {
             sb.last_orphan = head;
             sb.free_blocks_count = now.free_on_disk;
@@ -41,14 +41,15 @@ impl Replay<'_> {
                     .in_inode((*ino).into()));
             }
             if t.life != Life::Absent {
-                Self::empty(vol, h, &mut t.node)?;
+                Self::empty(vol, h, t)?;
             }
             self.inodes.remove(ino);
         }
         Ok(())
     }
 
-    /// Data blocks: those that files have now, against those that they had.
+    /// Data blocks, and the others of their clusters: those that files have now, against those that
+    /// they had.
     fn blocks(&mut self, inos: &[u32]) -> Result<()> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for t in inos.iter().filter_map(|ino| self.inodes.get(ino)) {
@@ -118,7 +119,9 @@ impl Replay<'_> {
                 t.node.raw.dtime = head;
                 head = *ino;
             }
-            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, Change::default())?;
+            let (born, values) = (t.base.is_none(), t.values);
+            let change = Change { born, values, ..Change::default() };
+            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, change)?;
         }
         Ok(head)
     }

@@ -13,7 +13,7 @@ use super::node::{self, END_OF_SPACE, Entry};
 use super::path::Path;
 use super::remove::remove;
 use crate::map::store::StoreMut;
-use crate::map::{Discard, MappedRun, Progress, Root, credits};
+use crate::map::{Discard, MappedRun, Progress, Root, clusters, credits};
 
 const MOVES_A_HOLE: &str = "blocks to be moved are not one extent";
 
@@ -30,15 +30,19 @@ pub(in crate::map) fn insert<S: StoreMut>(
     if run.end() > u64::from(END_OF_SPACE) {
         return Err(FsError::FileTooLarge);
     }
+    let clusters = clusters::taken(io, root, run)?;
     let mut rest = run;
     while rest.len > 0 {
         let (part, tail) = rest.split(rest.lblk.saturating_add(BATCH as u32 * node::MAX_UNWRITTEN));
         if let Err(e) = insert_part(io, root, part) {
+            // (The removal takes them from the count.)
+            root.count(io.shape(), clusters::taken(io, root, run.split(part.lblk).0)?);
             let _ = remove(io, root, run.lblk, part.lblk, Discard::Keep)?;
             return Err(e);
         }
         rest = tail;
     }
+    root.count(io.shape(), clusters);
     Ok(())
 }
 
@@ -54,9 +58,7 @@ fn insert_part<S: StoreMut>(io: &mut S, root: &mut Root, run: MappedRun) -> Resu
     if overlap || run.end() > leaf.hi {
         return Err(ed.root.corrupt("mapping over a mapping"));
     }
-    replace(&mut ed, &path, first, &old, &new)?;
-    root.count(io.shape(), run.len);
-    Ok(())
+    replace(&mut ed, &path, first, &old, &new)
 }
 
 /// Makes all that is mapped in `from..to` written or unwritten. Works from the front; after a

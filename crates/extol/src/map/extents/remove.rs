@@ -15,7 +15,7 @@ use super::edit::Editor;
 use super::node::{self, Entry};
 use super::path::Path;
 use crate::map::store::StoreMut;
-use crate::map::{Discard, MappedRun, Progress, Root, credits};
+use crate::map::{Discard, MappedRun, Progress, Root, clusters, credits};
 
 /// Unmaps `from..to`.
 pub(in crate::map) fn remove<S: StoreMut>(
@@ -44,7 +44,7 @@ pub(in crate::map) fn remove<S: StoreMut>(
             continue;
         }
         let before = end;
-        match trim_leaf(&mut ed, &path, from, &mut end, data)? {
+        match trim_leaf(&mut ed, &path, (from, to), &mut end, data)? {
             Leaf::NoCredits => return Ok(Progress::Restart { at: end }),
             Leaf::Finished if end == before => break,
             Leaf::Finished => {}
@@ -60,17 +60,16 @@ enum Leaf {
     NoCredits,
 }
 
-/// Unmaps what one leaf holds of `from..end` and moves `end` down to where it came. Leaves `end`
-/// alone if there is nothing.
+/// Unmaps what one leaf holds of `from..end` and moves `end` down to where it came; all up to `to`
+/// is unmapped already. Leaves `end` alone if there is nothing.
 fn trim_leaf<S: StoreMut>(
     ed: &mut Editor<'_, S>,
     path: &Path<S::Block>,
-    from: u32,
+    (from, to): (u32, u32),
     end: &mut u32,
     data: Discard,
 ) -> Result<Leaf> {
     let leaf = path.leaf();
-    let fixed = credits::splice(path.depth() as u32);
     let mut at = leaf.at;
     let mut keep: Vec<Entry> = Vec::new();
     let mut outcome = Ok(Leaf::Finished);
@@ -94,7 +93,7 @@ fn trim_leaf<S: StoreMut>(
             pblk: run.pblk,
             ..head
         };
-        match free_piece(ed, path, fixed, piece, head.len > 0 && tail.len > 0, data) {
+        match free_piece(ed, path, (piece, to), head.len > 0 && tail.len > 0, data) {
             Ok(true) => {}
             Ok(false) => {
                 outcome = Ok(Leaf::NoCredits);
@@ -121,25 +120,26 @@ fn trim_leaf<S: StoreMut>(
     outcome
 }
 
-/// Frees the data of `piece`. False without credits.
+/// Frees the data of `piece`; all between it and `to` was freed. False without credits.
 fn free_piece<S: StoreMut>(
     ed: &mut Editor<'_, S>,
     path: &Path<S::Block>,
-    fixed: u32,
-    piece: MappedRun,
+    (piece, to): (MappedRun, u32),
     splits: bool,
     data: Discard,
 ) -> Result<bool> {
+    let fixed = credits::splice(path.depth() as u32);
     if !data.reserve(ed.io, fixed + data.credits(ed.io.shape(), piece))? {
         return Ok(false);
     }
+    let left = clusters::left(ed.io, ed.root, piece, to)?;
     if splits {
         ed.prepare(path, 1)?;
     }
-    if let Err(e) = data.discard(ed.io, piece) {
+    if let Err(e) = data.discard(ed.io, piece, &left) {
         ed.release()?;
         return Err(ed.root.blame(e));
     }
-    ed.root.uncount(ed.io.shape(), piece.len);
+    ed.root.uncount(ed.io.shape(), left.clusters);
     Ok(true)
 }

@@ -2,6 +2,7 @@
 //! the tree.
 
 mod bench;
+mod clusters;
 
 use bench::{Bench, END, le16};
 use extol_block::BlockNr;

@@ -7,6 +7,7 @@ use extol_ondisk::indirect as layout;
 use extol_vfs::{FsError, Result};
 
 use super::{DIRECT, Place, data_run, neighbours, per_block, pointer, read, set_pointer};
+use crate::map::clusters::Left;
 use crate::map::store::{Cached, Store, StoreMut};
 use crate::map::{Discard, MappedRun, Progress, Root, credits};
 
@@ -313,7 +314,7 @@ fn clear<S: StoreMut>(
             Ok(false) => return (cur, Ok(false)),
             Err(e) => return (cur, Err(e)),
         }
-        if let Err(e) = data.discard(io, piece) {
+        if let Err(e) = data.discard(io, piece, &Left::all(piece)) {
             return (cur, Err(root.blame(e)));
         }
         root.uncount(io.shape(), piece.len);

@@ -18,6 +18,7 @@ use crate::alloc::Run;
 use crate::inodes::InodeState;
 use crate::map::{self, MappedRun};
 use crate::mounted::MountedFs;
+use crate::ops::values;
 use crate::resize::relocate::{relocate, step};
 
 /// A block that is freed may be handed out before the next round takes it: then it is moved again.
@@ -55,10 +56,13 @@ fn move_files(fs: &MountedFs, run: Run) -> Result<()> {
         if !fs.vol.alloc.is_inode_used(ino)? || fs.is_internal(ino.0) {
             continue;
         }
-        let moved = fs.cell(ino.0).and_then(|cell| {
-            let mut st = cell.write()?;
-            move_data(fs, &mut st, run)
-        });
+        let moved = match values::state_of_value(fs, ino)? {
+            Some(mut value) => move_data(fs, &mut value, run),
+            None => fs.cell(ino.0).and_then(|cell| {
+                let mut st = cell.write()?;
+                move_data(fs, &mut st, run)
+            }),
+        };
         let moved = match moved {
             Err(FsError::Stale) => Ok(()),
             moved => moved,

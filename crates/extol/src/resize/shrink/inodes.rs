@@ -156,7 +156,7 @@ impl Mover<'_> {
                 dir::renumber(vol, h, &mut what.old.clone(), 0, (old, new))?;
             }
         }
-        vol.write_inode(h, new, &node.raw, Change { data: true, born: true })?;
+        vol.write_inode(h, new, &node.raw, Change { data: true, born: true, ..Change::default() })?;
         vol.clear_inode(h, old)?;
         vol.alloc.free_inode(h, old, what.is_dir)?;
         Ok(new)

@@ -101,6 +101,9 @@ pub(crate) fn shrink(
     if !fs.vol.journal.has_log() {
         return refuse("the journal is not in use: a crash would damage the volume");
     }
+    if fs.quotas.get().is_some() {
+        return refuse("Extol does not move quota files, so it shrinks no volume that has some");
+    }
     let lent = if lend::is_lent(fs)? { Some(Lent::of(fs)?) } else { None };
     let transaction = cut::most_credits(&fs.vol)?;
     let spare = match lent {

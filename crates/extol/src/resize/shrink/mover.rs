@@ -27,7 +27,7 @@ use crate::alloc::Run;
 use crate::error;
 use crate::inodes::Cell;
 use crate::mounted::MountedFs;
-use crate::ops::files;
+use crate::ops::{files, values};
 use crate::xattr;
 
 /// What was moved.
@@ -142,6 +142,10 @@ impl Mover<'_> {
     }
 
     fn one(&mut self, ino: InodeNr) -> Result<()> {
+        if let Some(mut value) = values::state_of_value(self.fs, ino)? {
+            let result = self.move_map(&mut value);
+            return result.map_err(|e| e.in_inode(u64::from(ino.0)));
+        }
         // What is not in memory is looked at once: most inodes have nothing to move.
         let cell = match self.fs.cell(ino.0) {
             Err(FsError::Stale) => return Ok(()),

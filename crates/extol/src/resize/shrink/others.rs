@@ -12,6 +12,7 @@ use crate::error::{self, OpenError};
 use crate::inodes::InodeState;
 use crate::map::{self, Discard, MappedRun};
 use crate::node::Node;
+use crate::ops::values;
 use crate::xattr;
 
 impl Mover<'_> {
@@ -22,8 +23,12 @@ impl Mover<'_> {
             return Ok(());
         }
         let vol = &self.fs.vol;
-        let moved = self.fs.transact(xattr::CREDITS + 1, |h| {
-            let moved = xattr::relocate(vol, h, &mut st.node, self.limit, &mut self.shared)?;
+        let credits = xattr::credits(vol, &st.node, 0) + 1;
+        let moved = self.fs.transact(credits, |h| {
+            let mut large = self.fs.values();
+            let (node, shared) = (&mut st.node, &mut self.shared);
+            let moved = xattr::relocate(vol, h, node, &mut large, self.limit, shared)?;
+            values::end(self.fs, h, st, large)?;
             st.store(self.fs, h, false).map(|()| moved)
         })?;
         self.moved.attribute_blocks += u64::from(moved);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use extol_ondisk::{Compat, FileType, InodeNr};
+use extol_ondisk::{Compat, FileType, InodeFlags, InodeNr};
 
 use super::super::{ResizeError, refuse};
 use super::mover::LARGER_LOG;
@@ -95,6 +95,12 @@ fn inodes(fs: &MountedFs, limit: u32) -> Result<(Survey, u64)> {
                 ));
             }
             let raw = fs.vol.read_inode(ino)?;
+            if raw.flags.contains(InodeFlags::EA_INODE) {
+                return refuse(format!(
+                    "inode {ino} is behind the new end, and holds the value of an attribute, \
+                     which cannot get another number: choose a larger size"
+                ));
+            }
             let behind = Behind { is_dir: raw.is_dir(), links: raw.links, ..Behind::default() };
             found.insert(ino.0, behind);
         }

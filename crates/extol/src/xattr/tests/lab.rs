@@ -7,7 +7,7 @@ use std::time::Duration;
 use extol_block::{MemDevice, SharedDevice};
 use extol_jbd2::{Handle, Journal, JournalConfig};
 use extol_ondisk::xattr::BlockHeader;
-use extol_ondisk::{Geometry, InodeNr, Superblock};
+use extol_ondisk::{Geometry, InodeNr, Superblock, Time};
 use extol_task::SystemClock;
 use extol_testkit::{Image, KernelMount, Need, Scratch, e2fsck};
 use extol_vfs::{Result, XattrSet};
@@ -16,10 +16,21 @@ use crate::alloc::{AllocOptions, Allocator, SuperCell};
 use crate::dir;
 use crate::node::Node;
 use crate::volume::Volume;
-use crate::xattr::{CREDITS, acl, get, set};
+use crate::xattr::{CREDITS, MAX_VALUE, OrphanCheck, Values, credits, get, set};
 
 pub const FILES: usize = 12;
 pub const NEEDS_LINUX: [Need; 3] = [Need::Root, Need::Loop, Need::Kernel("ext4")];
+
+/// When all values are made.
+const NOW: Time = Time { sec: 1_700_000_000, nsec: 0 };
+
+struct NoOrphans;
+
+impl OrphanCheck for NoOrphans {
+    fn is_orphan(&self, _: InodeNr) -> bool {
+        false
+    }
+}
 
 /// A volume with files `f0` to `f11`, a directory `d` and a symbolic link `s`.
 pub struct Lab {
@@ -90,8 +101,20 @@ impl Lab {
         node: &mut Node,
         f: impl FnOnce(&Volume, &mut Handle, &mut Node) -> Result<R>,
     ) -> Result<R> {
-        let mut h = self.vol.journal.start(2 * CREDITS + 1).unwrap();
-        let result = f(&self.vol, &mut h, node);
+        self.change(node, |vol, h, node, _| f(vol, h, node))
+    }
+
+    /// The same with what a change of attributes needs.
+    pub fn change<R>(
+        &self,
+        node: &mut Node,
+        f: impl FnOnce(&Volume, &mut Handle, &mut Node, &mut Values<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let credits = credits(&self.vol, node, MAX_VALUE) + CREDITS + 1;
+        let mut h = self.vol.journal.start(credits).unwrap();
+        let mut values = self.values();
+        let result = f(&self.vol, &mut h, node, &mut values);
+        assert_eq!(values.into_left(), [], "the transaction has room");
         self.vol
             .write_inode(
                 &mut h,
@@ -108,21 +131,25 @@ impl Lab {
     pub fn run_unwritten(
         &self,
         node: &mut Node,
-        f: impl FnOnce(&Volume, &mut Handle, &mut Node) -> Result<()>,
+        f: impl FnOnce(&Volume, &mut Handle, &mut Node, &mut Values<'_>) -> Result<()>,
     ) {
-        let mut h = self.vol.journal.start(acl::INHERIT_CREDITS).unwrap();
-        f(&self.vol, &mut h, node).unwrap();
+        let mut h = self.vol.journal.start(2 * CREDITS).unwrap();
+        f(&self.vol, &mut h, node, &mut self.values()).unwrap();
         h.stop().unwrap();
     }
 
     pub fn set(&self, node: &mut Node, name: &str, value: &[u8]) -> Result<()> {
-        self.run(node, |vol, h, node| {
-            set(vol, h, node, name.as_bytes(), Some(value), XattrSet::Any)
+        self.change(node, |vol, h, node, values| {
+            set(vol, h, node, values, name.as_bytes(), Some(value), XattrSet::Any)
         })
     }
 
     pub fn get(&self, node: &Node, name: &str) -> Result<Vec<u8>> {
         get(&self.vol, node, name.as_bytes())
+    }
+
+    pub fn values(&self) -> Values<'static> {
+        Values::new(&NoOrphans, NOW)
     }
 
     pub fn save(&self) {
@@ -159,6 +186,12 @@ impl Lab {
 }
 
 /// Removes an attribute; `NoAttribute` if it is not there.
-pub fn remove(vol: &Volume, h: &mut Handle, node: &mut Node, name: &[u8]) -> Result<()> {
-    set(vol, h, node, name, None, XattrSet::Replace)
+pub fn remove(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    values: &mut Values<'_>,
+    name: &[u8],
+) -> Result<()> {
+    set(vol, h, node, values, name, None, XattrSet::Replace)
 }

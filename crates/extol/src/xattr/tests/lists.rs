@@ -35,7 +35,7 @@ fn access_lists_and_modes() {
     assert_eq!(file.raw.mode & 0o777, 0o764);
     assert_eq!(lab.get(&file, ACCESS).unwrap(), named().to_xattr());
     file.raw.mode = file.raw.mode & !0o777 | 0o640;
-    lab.run(&mut file, acl::chmod).unwrap();
+    lab.change(&mut file, acl::chmod).unwrap();
     let after = Acl::from_xattr(&lab.get(&file, ACCESS).unwrap()).unwrap();
     assert_eq!(after.entries[4], AclEntry { tag: AclTag::Mask, perm: 4 });
     assert_eq!(after.entries[2], AclEntry { tag: AclTag::GroupObj, perm: 5 });
@@ -50,7 +50,16 @@ fn access_lists_and_modes() {
     let minimal = list_of(&[(AclTag::UserObj, 6), (AclTag::GroupObj, 0), (AclTag::Other, 4)]);
     lab.set(&mut file, ACCESS, &minimal.to_xattr()).unwrap();
     assert_eq!((file.raw.mode & 0o777, lab.get(&file, ACCESS)), (0o604, Err(FsError::NoAttribute)));
-    assert_eq!(lab.run(&mut file, |vol, h, node| remove(vol, h, node, ACCESS.as_bytes())), Ok(()));
+    assert_eq!(
+        lab.change(&mut file, |vol, h, node, values| remove(
+            vol,
+            h,
+            node,
+            values,
+            ACCESS.as_bytes()
+        )),
+        Ok(())
+    );
 }
 
 /// New files get from Linux what `inherit` says.
@@ -89,7 +98,9 @@ fn inherited_as_from_linux() {
                 let mut node =
                     Node { ino: parent.ino, raw: extol_ondisk::Inode::new_empty(&lab.vol.geo) };
                 node.raw.mode = ours.mode;
-                lab.run_unwritten(&mut node, |vol, h, node| ours.store(vol, h, node));
+                lab.run_unwritten(&mut node, |vol, h, node, values| {
+                    ours.store(vol, h, node, values)
+                });
                 for which in [ACCESS, DEFAULT] {
                     let mut buffer = [0; 256];
                     let theirs = rustix::fs::getxattr(&path, which, &mut buffer)

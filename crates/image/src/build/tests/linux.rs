@@ -149,3 +149,48 @@ fn a_directory_of_the_host() {
     assert_eq!(built.files, 504);
     harness::assert_clean(&path, "a directory");
 }
+
+/// Attributes that do not fit into a block.
+#[test]
+fn long_attributes_are_read_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut source = Made::default();
+    source.add(".", What::Dir);
+    for i in 0..40usize {
+        source
+            .add(format!("file {i}"), What::File(noise(10, i as u32)))
+            .with("user.long", &noise(65_536 - 700 * (i % 5), 1))
+            .with("user.longer", &noise(3000, 1))
+            .with("user.short", b"x");
+    }
+    // One block of attributes is too small for so many files.
+    for i in 0..1100 {
+        source.add(format!("shared/{i}"), What::Fifo).with("trusted.v", &noise(9000, 7));
+        source.with("trusted.fill", &noise(900, 1)).with("trusted.more", &noise(85, 1));
+    }
+    let refused = made(&source, 40 << 20, &options("-b 1024"));
+    let error = refused.expect_err("too long").to_string();
+    assert!(error.contains("-O ea_inode"), "{error}");
+    for words in ["-b 1024 -O ea_inode", "-b 4096 -O ea_inode", "-b 1024 -I 128 -O ea_inode"] {
+        let (device, built) = made(&source, 40 << 20, &options(words)).expect(words);
+        check(&device, words);
+        assert!(built.notes.is_empty(), "{words}: {:?}", built.notes);
+        let path = image(dir.path(), &source, 40 << 20, words);
+        if harness::have("e2fsck") {
+            harness::assert_clean(&path, words);
+        }
+        let Some(mut attached) = Loop::attach(&path) else { return };
+        let at = dir.path().join("mnt");
+        if !attached.mount(&at, "ro") {
+            return;
+        }
+        for (name, _, xattrs) in source.entries.iter().filter(|(_, _, xattrs)| !xattrs.is_empty()) {
+            let place = at.join(OsStr::from_bytes(name));
+            for (name, value) in xattrs {
+                let mut buf = vec![0; 65_536];
+                let len = rustix::fs::lgetxattr(&place, *name, &mut buf[..]).expect("attribute");
+                assert!(&buf[..len] == value, "{name} of {place:?}");
+            }
+        }
+    }
+}

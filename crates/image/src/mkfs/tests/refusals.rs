@@ -34,7 +34,6 @@ fn silly_options_get_one_clear_line() {
         ("-O quota", "quota"),
         ("-O casefold", "casefold"),
         ("-O encrypt", "encrypt"),
-        ("-O verity", "verity"),
         ("-O needs_recovery", "needs_recovery"),
         ("-O meta_bg", "resize_inode"),
         ("-O ^sparse_super", "sparse_super"),

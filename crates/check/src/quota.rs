@@ -1,0 +1,152 @@
+//! Quota files against the usage that the inodes have.
+
+use std::collections::HashMap;
+
+use extol_ondisk::quota::{Entry, InMemory, Kind as Owner, QuotaFile};
+use extol_ondisk::{FileType, InodeNr, RoCompat};
+
+use crate::bytes::{le16, le32};
+use crate::error::Result;
+use crate::map::Walk;
+use crate::raw::Raw;
+use crate::report::{Finding, Findings, Kind};
+use crate::vol::Vol;
+
+/// Bytes of an inode up to the end of the project.
+const PROJECT_END: u16 = 0xA0 - 128;
+/// Owners of one kind that get a finding each.
+const SHOWN: usize = 10;
+
+/// Bytes and inodes that each owner uses.
+#[derive(Debug, Default)]
+pub(crate) struct Usage([HashMap<u32, (u64, u64)>; 3]);
+
+impl Usage {
+    /// Counts an inode in use, with the `values` of its attributes that are in inodes of their own:
+    /// those are counted with the inodes that refer to them. Inodes of the volume itself belong to
+    /// no owner.
+    pub(crate) fn count(&mut self, vol: &Vol, raw: Raw<'_>, values: u64) {
+        let plain = raw.ino == InodeNr::ROOT.0 || raw.ino >= vol.geo.first_ino.0;
+        if !vol.ro_compat(RoCompat::QUOTA) || !plain {
+            return;
+        }
+        let wide = |lo, hi| u32::from(le16(raw.b, lo)) | u32::from(le16(raw.b, hi)) << 16;
+        let project = if raw.extra_isize() >= PROJECT_END { le32(raw.b, 0x9C) } else { 0 };
+        let owners = [wide(0x02, 0x78), wide(0x18, 0x7A), project];
+        let space = raw.blocks(&vol.geo).saturating_mul(512);
+        for (used, owner) in self.0.iter_mut().zip(owners) {
+            let (bytes, inodes) = used.entry(owner).or_default();
+            *bytes = bytes.saturating_add(space);
+            *inodes += 1 + values;
+        }
+    }
+
+    /// Adds what another part of the volume has.
+    pub(crate) fn add(&mut self, more: Self) {
+        for (used, more) in self.0.iter_mut().zip(more.0) {
+            for (owner, (space, count)) in more {
+                let (bytes, inodes) = used.entry(owner).or_default();
+                *bytes = bytes.saturating_add(space);
+                *inodes += count;
+            }
+        }
+    }
+}
+
+/// Compares the quota files with the usage.
+pub(crate) fn check(vol: &Vol, usage: &Usage, out: &mut Findings) -> Result<()> {
+    if !vol.ro_compat(RoCompat::QUOTA) {
+        return Ok(());
+    }
+    let files = [
+        (Owner::User, vol.sb.usr_quota_inum),
+        (Owner::Group, vol.sb.grp_quota_inum),
+        (Owner::Project, vol.sb.prj_quota_inum),
+    ];
+    for ((owner, ino), used) in files.into_iter().zip(&usage.0) {
+        if ino == 0 {
+            continue;
+        }
+        let Some(file) = read(vol, ino)? else {
+            out.push(bad(ino, "the quota file is no file without holes"));
+            continue;
+        };
+        match QuotaFile::open(InMemory(file), owner) {
+            Err(e) => out.push(bad(ino, e.to_string())),
+            Ok(mut file) => match file.entries() {
+                // (e2fsck takes what data blocks hold, whatever the tree says.)
+                Err(e) => out.push(bad(ino, e.to_string()).beyond()),
+                Ok(entries) => compare(owner, ino, used, &entries, out),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn bad(ino: u32, what: impl Into<String>) -> Finding {
+    Finding::error(Kind::QuotaFile, what).inode(ino)
+}
+
+fn compare(
+    owner: Owner,
+    ino: u32,
+    used: &HashMap<u32, (u64, u64)>,
+    entries: &[Entry],
+    out: &mut Findings,
+) {
+    let mut stated: HashMap<u32, (u64, u64)> =
+        entries.iter().map(|entry| (entry.id, (entry.space, entry.inodes))).collect();
+    let mut wrong = Vec::new();
+    for (&id, &wanted) in used {
+        let found = stated.remove(&id);
+        if found != Some(wanted) {
+            wrong.push((id, found.unwrap_or_default(), wanted));
+        }
+    }
+    wrong.extend(
+        stated
+            .into_iter()
+            .filter(|(_, found)| *found != (0, 0))
+            .map(|(id, found)| (id, found, (0, 0))),
+    );
+    wrong.sort_unstable();
+    for (id, found, wanted) in wrong.iter().take(SHOWN) {
+        let what = format!(
+            "{} {id} uses {} bytes and {} inodes, not {} and {}",
+            owner.name(),
+            wanted.0,
+            wanted.1,
+            found.0,
+            found.1
+        );
+        out.push(Finding::error(Kind::QuotaUsage, what).inode(ino));
+    }
+    if let Some(more) = wrong.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        let what = format!("the usage of {more} more {}s is wrong", owner.name());
+        out.push(Finding::error(Kind::QuotaUsage, what).inode(ino));
+    }
+}
+
+/// The bytes of a file; `None` if it has holes or is no file.
+fn read(vol: &Vol, ino: u32) -> Result<Option<Vec<u8>>> {
+    let Some(bytes) = vol.inode(ino)? else { return Ok(None) };
+    let raw = Raw { b: &bytes, ino };
+    if !raw.is(FileType::Regular) || !raw.maps_blocks(&vol.geo) {
+        return Ok(None);
+    }
+    let blocks = raw.size().div_ceil(vol.geo.block_len() as u64);
+    let mapped = Walk::new(vol, None, raw, true, &mut Findings::new(0)).run()?;
+    let mut file = Vec::new();
+    let mut next = 0;
+    for run in mapped.runs {
+        if run.lblk != next || run.lblk >= blocks {
+            break;
+        }
+        for n in 0..run.len.min(blocks - run.lblk) {
+            file.extend_from_slice(&vol.block(run.pblk + n)?);
+            next += 1;
+        }
+    }
+    file.truncate(usize::try_from(raw.size()).unwrap_or(usize::MAX));
+    Ok((next == blocks).then_some(file))
+}

@@ -1,0 +1,139 @@
+//! Casefolded directories, in all forms and sizes. e2fsck folds names by tables of its own: it
+//! finds an entry in the wrong leaf.
+
+use extol_ondisk::InodeFlags;
+use extol_vfs::FsError;
+
+use super::lab::{Lab, Recipe};
+use crate::dir;
+
+fn lab(more: &[&str]) -> Lab {
+    let mke2fs = [&["-t", "ext4", "-b", "1024"][..], more].concat();
+    let mut lab = Lab::new(&Recipe { size: 16 << 20, mke2fs: &mke2fs, tune: &[] });
+    lab.dir.raw.flags.insert(InodeFlags::CASEFOLD);
+    lab
+}
+
+const CASEFOLD: &[&str] = &["-O", "casefold"];
+
+/// Other spellings of one name.
+fn spellings(name: &str) -> Vec<Vec<u8>> {
+    let ignored = format!("{name}\u{200D}");
+    [name.to_uppercase(), name.to_lowercase(), ignored].map(String::into_bytes).to_vec()
+}
+
+/// Names that differ when they are folded.
+fn name(n: usize) -> String {
+    let words = ["Straße", "ÉTÉ", "ﬃx", "Ωmega", "가각", "\u{1E9B}\u{323}", "ASCII only", "İ"];
+    format!("{} {n} {}", words[n % words.len()], "Long".repeat(n % 7))
+}
+
+fn every_spelling_is_one_name(more: &[&str], names: usize) {
+    let mut lab = lab(more);
+    for n in 0..names {
+        lab.add(name(n).as_bytes()).unwrap();
+    }
+    lab.check();
+    for n in 0..names {
+        let ino = lab.lookup(name(n).as_bytes());
+        for other in spellings(&name(n)) {
+            assert_eq!(lab.lookup(&other), ino, "{}", other.escape_ascii());
+            assert_eq!(lab.add(&other), Err(FsError::Exists));
+        }
+    }
+    lab.fsck("names added");
+    for n in (0..names).step_by(2) {
+        let stored = name(n).into_bytes();
+        let other = spellings(&name(n)).swap_remove(n / 2 % 3);
+        let file = lab.files[1];
+        lab.attempt(|vol, h, dir| {
+            dir::replace(vol, h, dir, &other, file, extol_ondisk::FileType::Regular)
+        })
+        .unwrap();
+        lab.model.insert(stored.clone(), file);
+        assert_eq!(lab.lookup(&stored), Some(file));
+        if n % 4 == 0 {
+            lab.attempt(|vol, h, dir| dir::remove(vol, h, dir, &other).map(drop)).unwrap();
+            lab.model.remove(&stored);
+            assert_eq!(lab.lookup(&stored), None);
+            // The new name is stored as it is spelled now.
+            lab.add(&other).unwrap();
+        }
+    }
+    lab.check();
+    lab.fsck("names changed");
+}
+
+#[test]
+fn every_spelling_is_one_name_in_an_indexed_directory() {
+    every_spelling_is_one_name(CASEFOLD, 600);
+}
+
+#[test]
+fn every_spelling_is_one_name_in_one_block() {
+    every_spelling_is_one_name(CASEFOLD, 12);
+}
+
+#[test]
+fn every_spelling_is_one_name_without_an_index() {
+    every_spelling_is_one_name(&["-O", "casefold,^dir_index"], 200);
+}
+
+#[test]
+fn every_spelling_is_one_name_with_checksums_and_fast_commits() {
+    every_spelling_is_one_name(&["-O", "casefold,metadata_csum,fast_commit"], 400);
+}
+
+#[test]
+fn malformed_names_are_their_bytes() {
+    let mut lab = lab(CASEFOLD);
+    for name in [&b"\xC9T\xC9"[..], b"\xC9t\xC9", b"A\xFF", b"a\xFF", b"\x80A", b"\x80a"] {
+        assert_eq!(lab.lookup(name), None);
+        lab.add(name).unwrap();
+    }
+    // A stray byte behind a character is no obstacle to folding.
+    lab.add(b"50\xB0C").unwrap();
+    assert_eq!(lab.add(b"50\xB0c"), Err(FsError::Exists));
+    lab.fsck("malformed names in one block");
+    for n in 0..300 {
+        for start in [&b"\x80N"[..], b"\x80n", b"N\xCC\x82\xCC\xA3\x80"] {
+            lab.add(&[start, format!("{n}").as_bytes()].concat()).unwrap();
+        }
+    }
+    lab.check();
+    lab.fsck("malformed names");
+    // Linux hashes the bytes of such a name; e2fsck knows no hash of it.
+    for n in 0..300 {
+        lab.add(&[b"N\xFF", format!("{n}").as_bytes()].concat()).unwrap();
+        lab.add(&[b"n\xFF", format!("{n}").as_bytes()].concat()).unwrap();
+    }
+    lab.check();
+}
+
+#[test]
+fn a_strict_encoding_takes_only_valid_names() {
+    let mut lab = lab(&["-O", "casefold", "-E", "encoding=utf8,encoding_flags=strict"]);
+    for name in [&b"A\xFF"[..], b"50\xB0C", b"\xED\xA0\x80"] {
+        assert!(matches!(lab.add(name), Err(FsError::Invalid(_))));
+        let found = dir::lookup(&lab.vol, &lab.dir, name);
+        assert!(matches!(found, Err(FsError::Invalid(_))));
+    }
+    lab.add("ÄÖÜ\u{378}".as_bytes()).unwrap();
+    lab.check();
+    lab.fsck("strict");
+}
+
+#[test]
+fn no_name_is_taken_for_the_dots() {
+    let mut lab = lab(CASEFOLD);
+    for name in [".\u{200D}", "\u{AD}.", "..\u{200D}", ".\u{34F}."] {
+        assert!(matches!(lab.add(name.as_bytes()), Err(FsError::Invalid(_))), "{name:?}");
+        let found = dir::lookup(&lab.vol, &lab.dir, name.as_bytes());
+        assert!(matches!(found, Err(FsError::Invalid(_))), "{name:?}");
+    }
+    assert_eq!(lab.lookup(b"."), Some(lab.dir.ino));
+    lab.add("\u{200D}".as_bytes()).unwrap();
+    assert_eq!(lab.add("\u{AD}".as_bytes()), Err(FsError::Exists));
+    lab.check();
+    lab.fsck("ignored characters");
+}
