@@ -373,7 +373,7 @@ mod tests {
             ("-S", "mke2fs -S"),
             ("-z undo", "copy"),
             ("-o hurd", "Linux"),
-            ("-E encoding=utf8", "casefold"),
+            ("-E encoding=latin1", "utf8"),
         ] {
             let failure = parsed(&format!("extol mkfs {option} img")).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{option}");

@@ -136,7 +136,7 @@ const KINDS: &[Kind] = &[
             "check -y IMAGE",
             "check -b 32768 IMAGE",
             "mkfs -c IMAGE",
-            "mkfs -E encoding=utf8 IMAGE",
+            "mkfs -E quotatype=usrquota IMAGE",
             "mkfs -O bigalloc -F IMAGE",
         ],
     },

@@ -46,8 +46,8 @@ use crate::volume::Size;
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
         Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
-        (superblocks only), -z (undo file), -E encoding, encoding_flags and quotatype; and \
-        of its features bigalloc, casefold, encrypt and quota."
+        (superblocks only), -z (undo file), -E quotatype; and of its features bigalloc, encrypt \
+        and quota."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].
@@ -92,8 +92,8 @@ pub struct MkfsArgs {
     pub features: Vec<String>,
     /// Extended options: stride=, stripe_width=, resize=, lazy_itable_init=, lazy_journal_init=,
     /// root_owner=UID:GID, root_perms=MODE, hash_seed=UUID, nodiscard, packed_meta_blocks,
-    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, no_copy_xattrs,
-    /// assume_storage_prezeroed, test_fs.
+    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, encoding=utf8,
+    /// encoding_flags=strict, no_copy_xattrs, assume_storage_prezeroed, test_fs.
     #[arg(short = 'E', short_alias = 'R', value_name = "OPTIONS", action = ArgAction::Append)]
     pub extended: Vec<String>,
     /// Journal options: size= (MiB), fast_commit_size= (KiB), location=BLOCK, device=PATH.

@@ -77,6 +77,7 @@ const SETTABLE: Features = Features {
         .union(Incompat::BIT64)
         .union(Incompat::INLINE_DATA)
         .union(Incompat::CSUM_SEED)
+        .union(Incompat::CASEFOLD)
         .union(Incompat::LARGE_DIR),
     ro_compat: RoCompat::LARGE_FILE
         .union(RoCompat::HUGE_FILE)
@@ -156,6 +157,12 @@ pub(crate) fn settle(
         features.incompat = Incompat::JOURNAL_DEV;
         features.ro_compat &= RoCompat::METADATA_CSUM;
         return Ok(());
+    }
+    if options.extended.encoding.is_some() {
+        features.incompat.insert(Incompat::CASEFOLD);
+    }
+    if options.extended.strict_encoding && !features.incompat.contains(Incompat::CASEFOLD) {
+        return refuse("encoding_flags needs the feature casefold");
     }
     if wants_journal {
         features.compat.insert(Compat::HAS_JOURNAL);

@@ -109,6 +109,12 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     if config.features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         sb.checksum_type = 1;
     }
+    if config.features.incompat.contains(Incompat::CASEFOLD) {
+        sb.encoding = Superblock::UTF8_12_1;
+        if options.extended.strict_encoding {
+            sb.encoding_flags = Superblock::STRICT_ENCODING;
+        }
+    }
     if config.features.incompat.contains(Incompat::CSUM_SEED) {
         sb.checksum_seed = extol_ondisk::FsSeed::from_uuid(&sb.uuid).0;
     }

@@ -67,6 +67,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ("~", "100M", "-O inline_data -b 1024"),
     ("=", "1G", "-O large_dir,ea_inode,stable_inodes"),
     ("=", "1G", "-O project"),
+    ("=", "1G", "-O casefold"),
+    ("=", "1G", "-E encoding=utf8,encoding_flags=strict"),
     ("=", "1G", "-O mmp"),
     ("=", "1G", "-O fast_commit"),
     ("=", "1G", "-O fast_commit -J size=64,fast_commit_size=4096"),
