@@ -137,7 +137,7 @@ const KINDS: &[Kind] = &[
             "check -b 32768 IMAGE",
             "mkfs -c IMAGE",
             "mkfs -E quotatype=usrquota IMAGE",
-            "mkfs -O bigalloc -F IMAGE",
+            "mkfs -O encrypt -F IMAGE",
         ],
     },
     Kind {

@@ -45,9 +45,9 @@ use crate::volume::Size;
         as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
-        Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
-        (superblocks only), -z (undo file), -E quotatype; and of its features bigalloc, encrypt \
-        and quota."
+        Of mke2fs's options these are refused: -c and -l (bad blocks), -S (superblocks only), \
+        -z (undo file), -E quotatype; and of its features encrypt and quota. Volumes with \
+        bigalloc have no resize inode."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].
@@ -62,6 +62,10 @@ pub struct MkfsArgs {
     /// Block size; with a - before it, at least so much.
     #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
     pub block_size: Option<BlockSize>,
+    /// Cluster size, with the feature bigalloc [default: 16 blocks].
+    #[arg(short = 'C', value_name = "SIZE", value_parser = bytes,
+        allow_negative_numbers = true)]
+    pub cluster_size: Option<u32>,
     /// Bytes for which there is one inode.
     #[arg(short = 'i', value_name = "SIZE", value_parser = bytes,
         allow_negative_numbers = true)]
@@ -263,8 +267,6 @@ pub struct MkfsRefused {
     bad_blocks: u8,
     #[arg(short = 'l', hide = true)]
     bad_block_list: Option<OsString>,
-    #[arg(short = 'C', hide = true, allow_negative_numbers = true)]
-    cluster_size: Option<OsString>,
     #[arg(short = 'S', hide = true)]
     superblocks_only: bool,
     #[arg(short = 'z', hide = true)]
@@ -281,11 +283,6 @@ impl MkfsRefused {
         refused(&[
             Refusal(self.bad_blocks > 0, "-c", bad_blocks),
             Refusal(self.bad_block_list.is_some(), "-l", bad_blocks),
-            Refusal(
-                self.cluster_size.is_some(),
-                "-C",
-                "it needs the feature bigalloc, which Extol cannot make: use mke2fs",
-            ),
             Refusal(
                 self.superblocks_only,
                 "-S",

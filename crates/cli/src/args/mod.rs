@@ -267,13 +267,14 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 20] = [
+    const NUMBERS: [(&str, &str, &str); 21] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
         ("check", "progress", "-C = a"),
         ("check", "limit", "--limit = a"),
         ("mkfs", "bytes_per_inode", "-i = a"),
+        ("mkfs", "cluster_size", "-C = a"),
         ("mkfs", "inode_size", "-I = a"),
         ("mkfs", "inodes", "-N = a"),
         ("mkfs", "blocks_per_group", "-g = a"),

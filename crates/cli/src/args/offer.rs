@@ -126,6 +126,7 @@ pub const MKFS_TYPES: &[&str] = &["ext2", "ext3", "ext4"];
 pub const FEATURES: &[&str] = &[
     "64bit",
     "^64bit",
+    "bigalloc",
     "casefold",
     "dir_index",
     "dir_nlink",

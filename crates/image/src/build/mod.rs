@@ -530,7 +530,7 @@ impl Sink for Placing<'_> {
 
     fn end(&mut self, id: NodeId) -> Result<()> {
         self.layout.end(id).map_err(|Full| self.full())?;
-        let sectors = self.layout.blocks(id).count() * (self.geo.block_len() as u64 / 512);
+        let sectors = self.layout.blocks(id).taken(self.geo) * (self.geo.block_len() as u64 / 512);
         if sectors >> 32 != 0 && !self.geo.ro_compat.contains(RoCompat::HUGE_FILE) {
             return Err(BuildError::entry(
                 &self.tree.path(id),

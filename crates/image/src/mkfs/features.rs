@@ -86,6 +86,7 @@ const SETTABLE: Features = Features {
         .union(RoCompat::SPARSE_SUPER)
         .union(RoCompat::UNINIT_BG)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::BIGALLOC)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };
@@ -185,6 +186,15 @@ pub(crate) fn settle(
             return refuse("feature metadata_csum_seed needs metadata_csum");
         }
         features.incompat.remove(Incompat::CSUM_SEED);
+    }
+    if features.ro_compat.contains(RoCompat::BIGALLOC) {
+        if !features.incompat.contains(Incompat::EXTENTS) {
+            return refuse("feature bigalloc needs extent");
+        }
+        if asked.compat.contains(Compat::RESIZE_INODE) {
+            return refuse("features bigalloc and resize_inode are not made together");
+        }
+        features.compat.remove(Compat::RESIZE_INODE);
     }
     if features.incompat.contains(Incompat::BIT64) && !features.incompat.contains(Incompat::EXTENTS)
     {

@@ -12,7 +12,8 @@
 //!                           per group tables    journal, orphans
 //! ```
 //!
-//! Refused: bigalloc, quota, encrypt.
+//! With clusters (bigalloc) metadata shares clusters, and each file has its own. Refused: quota,
+//! encrypt.
 
 pub(crate) mod config;
 pub(crate) mod features;

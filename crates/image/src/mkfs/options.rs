@@ -122,6 +122,8 @@ pub struct MkfsOptions {
     pub least_block_size: Option<u32>,
     /// `-g`: blocks per group.
     pub blocks_per_group: Option<u32>,
+    /// Bytes of a cluster (`-C`), with the feature bigalloc.
+    pub cluster_size: Option<u32>,
     /// `-G`: groups per flexible group.
     pub groups_per_flex: Option<u32>,
     /// `-I`: bytes per inode.

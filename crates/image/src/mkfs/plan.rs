@@ -79,7 +79,7 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     sb.max_mnt_count = u16::MAX;
     (sb.mkfs_time, sb.lastcheck, sb.wtime) = (now, now, now);
     sb.log_block_size = config.block_size.trailing_zeros() - 10;
-    sb.log_cluster_size = sb.log_block_size;
+    sb.log_cluster_size = config.cluster_size.trailing_zeros() - 10;
     sb.first_ino = 11;
     sb.inode_size = config.inode_size;
     if config.revision > 0 {
@@ -177,6 +177,10 @@ impl Plan {
         tables::take_base(&mut space, &geo);
         let packed = options.extended.packed_meta_blocks;
         let places = tables::place_all(&mut space, &geo, options.extended.stride, packed)?;
+        if geo.has_clusters() {
+            // Metadata shares clusters; all else has its own.
+            space.take_clusters(u64::from(geo.cluster_ratio));
+        }
         let fixed = space.count_in(0..geo.blocks());
         let free = geo.blocks() - geo.first_data_block - fixed;
 
@@ -237,9 +241,10 @@ impl Plan {
         if let Some(journal) = &journal {
             back_up_journal_map(&mut sb, &inodes);
             sb.journal_inum = InodeNr::JOURNAL.0;
-            sb.overhead_clusters = journal.size.total();
+            let clusters = geo.clusters(u64::from(journal.size.total()));
+            sb.overhead_clusters = u32::try_from(clusters).unwrap_or(u32::MAX);
         }
-        let overhead = fixed + geo.first_data_block;
+        let overhead = geo.clusters(fixed + geo.first_data_block);
         sb.overhead_clusters =
             sb.overhead_clusters.saturating_add(u32::try_from(overhead).unwrap_or(u32::MAX));
 
@@ -315,13 +320,14 @@ impl Plan {
             let base = u64::from(geo.base_meta_blocks(group));
             // The last group's bitmap is padded, so it is always written.
             let last = group.0 == geo.groups() - 1;
-            flags.set(GroupFlags::BLOCK_UNINIT, !last && taken == base + self.own_blocks);
+            let own = !geo.has_clusters() && taken == base + self.own_blocks;
+            flags.set(GroupFlags::BLOCK_UNINIT, !last && own);
         }
         GroupDesc {
             block_bitmap: place.block_bitmap,
             inode_bitmap: place.inode_bitmap,
             inode_table: place.inode_table,
-            free_blocks: geo.group_blocks(group) - taken as u32,
+            free_blocks: geo.group_clusters(group) - geo.clusters(taken) as u32,
             free_inodes: geo.inodes_per_group - used,
             used_dirs: dirs,
             itable_unused,

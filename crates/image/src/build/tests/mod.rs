@@ -251,6 +251,10 @@ const VARIANTS: &[&str] = &[
     "-b 4096 -O inline_data",
     "-b 4096 -O mmp",
     "-b 4096 -O project,ea_inode",
+    "-b 4096 -O casefold",
+    "-b 1024 -O bigalloc -C 4096",
+    "-b 1024 -O bigalloc,ea_inode -C 32768",
+    "-b 4096 -O bigalloc,^metadata_csum,^flex_bg -C 16384",
     "-b 4096 -I 512 -G 4",
     "-b 1024 -g 1024 -G 2",
     "-b 4096 -E packed_meta_blocks=1",
@@ -266,8 +270,9 @@ fn all_variants_are_sound() {
     let path = dir.path().join("img");
     let has_e2fsck = harness::have("e2fsck");
     for words in VARIANTS {
-        // Each small file takes a block.
-        let size = if words.contains("65536") { 400 << 20 } else { 100 << 20 };
+        // Each small file takes a block, or a cluster.
+        let large = words.contains("65536") || words.contains("32768");
+        let size = if large { 400 << 20 } else { 100 << 20 };
         let (device, built) = made(&source, size, &options(words)).expect(words);
         check(&device, words);
         assert!(built.notes.is_empty(), "{words}: {:?}", built.notes);

@@ -1,6 +1,7 @@
 //! mkfs against its peers: mke2fs makes the same volume from the same options, e2fsck finds
 //! nothing, Linux mounts it.
 
+mod clusters;
 pub(crate) mod harness;
 pub(crate) mod linux;
 mod peers;
