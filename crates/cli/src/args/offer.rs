@@ -157,6 +157,7 @@ pub const FEATURES: &[&str] = &[
     "sparse_super",
     "sparse_super2",
     "uninit_bg",
+    "verity",
 ];
 
 /// For `--limits` of mkfs.
@@ -168,6 +169,15 @@ pub const NODES: &[&str] = &["b", "c", "p", "s"];
 
 /// For `-e` of getxattr.
 pub const CODINGS: &[&str] = &["text", "hex", "base64"];
+
+/// For the action of verity.
+pub const VERITY_ACTIONS: &[&str] = &["enable", "measure", "dump"];
+
+/// For `--part` of verity.
+pub const VERITY_PARTS: &[&str] = &["descriptor", "tree", "signature"];
+
+/// For `--hash-alg` of verity.
+pub const HASHES: &[&str] = &["sha256", "sha512"];
 
 /// For `-e` of mkfs.
 pub const ERRORS: &[&str] = &["continue", "panic", "remount-ro"];
