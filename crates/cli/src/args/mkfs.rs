@@ -46,8 +46,8 @@ use crate::volume::Size;
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
         Of mke2fs's options these are refused: -c and -l (bad blocks), -S (superblocks only), \
-        -z (undo file), -E quotatype; and of its features encrypt and quota. Volumes with \
-        bigalloc have no resize inode."
+        -z (undo file), -E quotatype; and of its features encrypt and, with -d, quota. Volumes \
+        with bigalloc have no resize inode."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].

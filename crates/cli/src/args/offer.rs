@@ -152,6 +152,8 @@ pub const FEATURES: &[&str] = &[
     "mmp",
     "orphan_file",
     "^orphan_file",
+    "project",
+    "quota",
     "resize_inode",
     "^resize_inode",
     "sparse_super",

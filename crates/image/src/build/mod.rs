@@ -412,6 +412,12 @@ fn seed(mkfs: &mut MkfsOptions, tree: &Tree, device_bytes: u64) -> Result<Conten
     if config.features.incompat.contains(Incompat::JOURNAL_DEV) {
         return Err(BuildError::Refused("a journal device cannot hold files".into()));
     }
+    if config.features.ro_compat.contains(RoCompat::QUOTA) {
+        return Err(BuildError::Refused(
+            "feature quota comes behind the files: leave it out, and then run extol tune -O quota"
+                .into(),
+        ));
+    }
     let sb = mkfs::plan::new_superblock(mkfs, &mut config)?;
     let content = Content::new(tree, &sb);
     mkfs.extended.hash_seed.get_or_insert(content.uuid());

@@ -88,6 +88,7 @@ const SETTABLE: Features = Features {
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::PROJECT)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::VERITY),
 };
 

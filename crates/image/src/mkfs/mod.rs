@@ -12,8 +12,7 @@
 //!                           per group tables    journal, orphans
 //! ```
 //!
-//! With clusters (bigalloc) metadata shares clusters, and each file has its own. Refused: quota,
-//! encrypt.
+//! With clusters (bigalloc) metadata shares clusters, and each file has its own. Refused: encrypt.
 
 pub(crate) mod config;
 pub(crate) mod features;

@@ -218,7 +218,7 @@ const MOST_MMP_INTERVAL: u16 = 300;
 
 /// Extended options of mke2fs that are refused, and why.
 const REFUSED: &[(&str, &str)] = &[
-    ("quotatype", "it needs the feature quota, which Extol cannot make: use mke2fs"),
+    ("quotatype", "-O quota makes quota files for users and groups, with project all three"),
     ("offset", "make the volume on a loop device: losetup --offset BYTES --show -f IMAGE"),
     ("android_sparse", "images here are ordinary sparse files"),
     ("root_selinux", "set the label on a mount: setfattr -n security.selinux"),

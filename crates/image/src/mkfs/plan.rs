@@ -233,9 +233,12 @@ impl Plan {
             let block = multiple_mount_block(&mut sb, &geo, build.space, options)?;
             build.blocks.push(block);
         }
+        if geo.ro_compat.contains(RoCompat::QUOTA) {
+            build.quota_files(&mut sb)?;
+        }
         if geo.compat().contains(Compat::ORPHAN_FILE) {
-            build.orphan_file(orphan_file_blocks(options, config.block_size, geo.blocks())?)?;
-            sb.orphan_file_inum = inodes::ORPHAN_FILE.0;
+            let blocks = orphan_file_blocks(options, config.block_size, geo.blocks())?;
+            sb.orphan_file_inum = build.orphan_file(blocks)?.0;
         }
         let Builder { inodes, blocks, .. } = build;
         if let Some(journal) = &journal {

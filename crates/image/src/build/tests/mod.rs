@@ -350,6 +350,7 @@ fn what_cannot_be_stored_is_refused_by_name() {
         (one("l", What::Link(noise(1024, 1))), "-b 1024", "l: its target of 1024 bytes"),
         (one("f", What::Fifo), "-N 12 -b 4096 -O orphan_file -I 2048", ""),
         (one("f", What::Fifo), "-O journal_dev", "a journal device cannot hold files"),
+        (one("f", What::Fifo), "-O quota", "feature quota comes behind the files"),
     ] {
         match made(&source, 64 << 20, &options(words)) {
             Err(error) => {

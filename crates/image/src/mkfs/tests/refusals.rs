@@ -37,7 +37,6 @@ fn silly_options_get_one_clear_line() {
         ("-O bigalloc,resize_inode", "resize_inode"),
         ("-O bigalloc,^extent,^64bit", "extent"),
         ("-O bigalloc -E resize=4T", "exclude each other"),
-        ("-O quota", "quota"),
         ("-O encrypt", "encrypt"),
         ("-O needs_recovery", "needs_recovery"),
         ("-O meta_bg", "resize_inode"),
