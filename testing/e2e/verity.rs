@@ -151,6 +151,33 @@ fn files_of_a_volume_are_enabled_measured_and_dumped() {
     e2fsck(&image).assert_clean("enabled by the command");
 }
 
+#[test]
+fn files_of_a_new_volume_are_enabled() {
+    if !require(&[Need::Tool("fsverity"), Need::Tool("e2fsck")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let source = scratch.dir("source");
+    fs::create_dir(source.join("bin")).unwrap();
+    let tool_path = source.join("bin/tool");
+    fs::write(&tool_path, (0..700_001_u32).map(|i| (i / 3) as u8).collect::<Vec<_>>()).unwrap();
+    fs::write(source.join("readme"), b"not verified").unwrap();
+    let image = Image::existing(scratch.join("new.img"));
+    let disk = text(&image.path);
+    extol_ok(&["mkfs", "-q", "-d", text(&source), "--verity", "/bin/", disk]);
+    e2fsck(&image).assert_clean("a new volume");
+    assert!(extol_ok(&["check", disk]).contains("clean"));
+    let digest = word(tool("fsverity").arg("digest").arg(&tool_path));
+    assert_eq!(
+        extol_ok(&["verity", "measure", disk, "/bin/tool"]),
+        format!("{digest} /bin/tool\n")
+    );
+    let refused = run_extol(&["verity", "measure", disk, "/readme"]);
+    assert!(refused.code == Some(32) && refused.output.contains("no file of fs-verity"));
+    let all = run_extol(&["mkfs", "-q", "-d", text(&source), "--verity", "", disk]);
+    assert!(all.code == Some(1) && all.output.contains("matches no name"), "{}", all.output);
+}
+
 /// The kernel checks nothing of these ioctls.
 #[test]
 fn only_a_user_that_may_write_enables() {

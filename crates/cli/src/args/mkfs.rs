@@ -181,6 +181,10 @@ pub struct FillArgs {
     /// Leave out names that match, with all that is below: `*.o`, `/var/cache/*`, `tmp/`.
     #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
     pub exclude: Vec<OsString>,
+    /// Make regular files that match, and all below directories that do, files of fs-verity: their
+    /// contents can never change. It switches the feature verity on.
+    #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
+    pub verity: Vec<OsString>,
     /// Map owners: SOURCE:IMAGE:COUNT, as in subuid ranges.
     #[arg(long, value_name = "RANGE", requires = "contents", action = ArgAction::Append)]
     pub map_users: Vec<String>,

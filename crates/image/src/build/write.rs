@@ -220,6 +220,7 @@ impl<'a> Writing<'a, '_, '_> {
             }
             Kind::File { size, .. } => {
                 inode.size = size;
+                inode.flags.set(InodeFlags::VERITY, node.meta.verity);
                 self.map(&mut inode, ino, &blocks)?;
             }
             Kind::Symlink(target) => {

@@ -5,6 +5,7 @@ mod bytes;
 mod linux;
 mod random;
 mod sizes;
+mod verity;
 
 use super::*;
 use crate::mkfs::tests::harness;
@@ -73,6 +74,7 @@ impl Source for Made {
                 times: if sum % 2 == 0 { into.times(times)? } else { Default::default() },
                 xattrs: into.xattrs(all)?,
                 implied: false,
+                verity: false,
             };
             let rdev = |major, minor| Rdev { major, minor };
             let data = DataRef(nr as u64);
