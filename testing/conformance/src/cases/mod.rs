@@ -84,6 +84,11 @@ pub const VOLUMES: &[Volume] = &[
     Volume { name: "ext2", mke2fs: &["-t", "ext2", "-b", "4096"], prepare: None },
     Volume { name: "small", mke2fs: &["-t", "ext4", "-I", "128", "-b", "1024"], prepare: None },
     Volume {
+        name: "values",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "ea_inode"],
+        prepare: None,
+    },
+    Volume {
         name: "plain",
         mke2fs: &["-t", "ext4", "-O", "^flex_bg,^metadata_csum", "-m", "10"],
         prepare: None,
