@@ -111,3 +111,50 @@ fn sums(scratch: &Scratch, image: &Image) -> String {
     std::fs::remove_dir_all(&out).expect("remove what was copied out");
     said.split_whitespace().next().expect("a sum").to_owned()
 }
+
+/// Files of several owners come, change hands and go.
+const OWNERS: &str = r#"
+owners() {
+    mount -t ext4 -o "$2" "$1" /mnt
+    for user in 0 1000 70000; do
+        mkdir "/mnt/$user"
+        for i in $(seq 20); do head -c "${i}000" /dev/urandom >"/mnt/$user/$i"; done
+        chown -R "$user:$((user + 1))" "/mnt/$user"
+    done
+    chown 5 /mnt/1000/2
+    rm -r /mnt/1000/1* /mnt/0
+    umount /mnt
+}
+set -e
+"#;
+
+#[test]
+fn linux_works_on_new_volumes_with_quota_and_clusters() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let kinds: [(&[&str], &str); 5] = [
+        (&["-O", "quota,project"], "usrquota,grpquota,prjquota"),
+        (&["-O", "quota,^orphan_file", "-b", "1024"], "usrquota,grpquota"),
+        (&["-O", "bigalloc,quota,project", "-C", "64K"], "usrquota,prjquota"),
+        (&["-O", "bigalloc", "-b", "1024", "-C", "16K"], "rw"),
+        (&["-t", "ext3", "-O", "quota"], "usrquota"),
+    ];
+    let mut guest = Guest::new().module("quota_v2");
+    let mut script = OWNERS.to_owned();
+    let mut images = Vec::new();
+    for (drive, (kind, options)) in ('a'..).zip(kinds) {
+        let image = Image::sparse(scratch.join(&format!("{drive}.img")), MADE);
+        extol_ok(&[&["mkfs", "-q"], kind, &[text(&image.path)]].concat());
+        guest = guest.drive(&image.path);
+        writeln!(script, "owners /dev/vd{drive} {options}").expect("write to a string");
+        images.push(image);
+    }
+    assert_eq!(guest.run(&script).lines(), Vec::<&str>::new());
+    for (image, (kind, _)) in images.iter().zip(kinds) {
+        e2fsck(image).assert_clean(&format!("after the guest, {kind:?}"));
+        let said = extol_ok(&["check", text(&image.path)]);
+        assert!(said.contains("clean: 0 errors"), "{kind:?}: {said}");
+    }
+}

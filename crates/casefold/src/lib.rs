@@ -61,6 +61,12 @@ impl<'n> Wanted<'n> {
         self.name
     }
 
+    /// Whether it has a folded form: a name that is malformed may have none.
+    #[must_use]
+    pub fn folds(&self) -> bool {
+        self.folded.is_some()
+    }
+
     /// The bytes whose hash a directory index has for this name.
     #[must_use]
     pub fn hashed(&self) -> &[u8] {

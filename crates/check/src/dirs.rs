@@ -68,6 +68,7 @@ pub(crate) fn read(vol: &Vol, inodes: &Inodes, dir: &Dir, max_findings: usize) -
         dir,
         to,
         seen: HashMap::default(),
+        forms: HashMap::default(),
         key: RandomState::new(),
         tree: None,
         dots: 0,
@@ -115,6 +116,8 @@ struct Reader<'a> {
     to: Read,
     /// Keyed hashes of the names so far, and their blocks: no volume can make two names collide.
     seen: HashMap<u64, u64, BuildHasherDefault<PreHashed>>,
+    /// In a casefolded directory the same of folded names, with the names that they are of.
+    forms: HashMap<u64, u64, BuildHasherDefault<PreHashed>>,
     key: RandomState,
     tree: Option<Tree<'a>>,
     /// How many of `.` and `..` were passed.
@@ -230,6 +233,9 @@ impl Reader<'_> {
         if !self.dir.encrypted && e.name.iter().any(|&c| c == 0 || c == b'/') {
             self.error(Kind::DirName, place, "a name with a zero byte or a slash");
         }
+        if named && self.dir.folds {
+            self.folded_name(e, place);
+        }
         self.kind(e, place);
         if let Some(tree) = &mut self.tree {
             tree.name(place.lblk, e.name);
@@ -237,6 +243,20 @@ impl Reader<'_> {
         // The name of an orphan is gone, and its parent no longer counts it.
         if !self.dir.orphan {
             self.count_name(e, named, place);
+        }
+    }
+
+    /// Checks a name of a casefolded directory.
+    fn folded_name(&mut self, e: Entry<'_>, place: Place) {
+        if self.vol.geo.strict_encoding && !extol_casefold::is_valid(e.name) {
+            self.error(Kind::DirName, place, "a name with illegal UTF-8 characters");
+        }
+        let Some(form) = extol_casefold::fold(e.name) else { return };
+        let (form, name) = (self.key.hash_one(form), self.key.hash_one(e.name));
+        // Names that are the same to the byte are found with those of all other directories.
+        if self.forms.insert(form, name).is_some_and(|before| before != name) {
+            let what = format!("the name '{}' is there in another spelling", text(e.name));
+            self.error_beyond(Kind::DirDuplicate, place, &what);
         }
     }
 

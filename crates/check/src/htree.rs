@@ -8,8 +8,10 @@
 //! ```
 //!
 //! A range's upper end may occur below it: names with the same hash can fill more than one leaf.
-//! The hashes of encrypted and of case-insensitive directories are not computed here; only their
-//! structure is checked.
+//! The hashes of encrypted case-insensitive directories need a key; only their structure is
+//! checked.
+
+use std::collections::BTreeMap;
 
 use extol_ondisk::htree::{self, DxKind, Hasher};
 use extol_ondisk::{Compat, FileType, Incompat, InodeSeed};
@@ -101,8 +103,12 @@ pub(crate) struct Tree<'a> {
     seed: InodeSeed,
     hasher: Option<Hasher>,
     unknown_hash: bool,
+    folds: bool,
     depth: u32,
     blocks: Vec<Block>,
+    /// Lowest and highest hashes, by block, of names that cannot be folded. Linux hashes their
+    /// bytes; e2fsck does so with some only.
+    unfolded: BTreeMap<u64, (u32, u32)>,
     /// The directory is being deleted, from its end on.
     shrinks: bool,
     incomplete: bool,
@@ -126,8 +132,10 @@ impl<'a> Tree<'a> {
             seed: dir.seed,
             hasher: None,
             unknown_hash: dir.unknown_hash,
+            folds: dir.folds,
             depth: 0,
             blocks: vec![block; blocks],
+            unfolded: BTreeMap::new(),
             shrinks: dir.orphan,
             incomplete: false,
         }
@@ -176,7 +184,14 @@ impl<'a> Tree<'a> {
         if let Some(block) = usize::try_from(lblk).ok().and_then(|n| self.blocks.get_mut(n))
             && block.shape == Shape::Leaf
         {
-            let hash = hasher.hash(name).hash;
+            let wanted = self.folds.then(|| extol_casefold::Wanted::new(name));
+            let hash =
+                hasher.hash(wanted.as_ref().map_or(name, extol_casefold::Wanted::hashed)).hash;
+            if wanted.is_some_and(|wanted| !wanted.folds()) {
+                let (low, high) = self.unfolded.entry(lblk).or_insert((hash, hash));
+                (*low, *high) = ((*low).min(hash), (*high).max(hash));
+                return;
+            }
             block.low = block.low.min(hash);
             block.high = block.high.max(hash);
         }
@@ -262,18 +277,31 @@ impl<'a> Tree<'a> {
                         format!("the leaf is {depth} levels below the root, not {}", self.depth);
                     self.error(out, Kind::HtreeNode, lblk, &what);
                 }
-                if self.hasher.is_some() && block.low <= block.high {
-                    let (from, to) = self.range_of(*block);
-                    if block.low < from || block.high > to {
-                        let what = format!(
-                            "names hash to {:#x}..={:#x}, the index says {from:#x}..={to:#x}",
-                            block.low, block.high
-                        );
-                        self.error(out, Kind::HtreeHash, lblk, &what);
-                    }
+                if self.hasher.is_some()
+                    && block.low <= block.high
+                    && let Some(finding) = self.misplaced(lblk, *block, (block.low, block.high))
+                {
+                    out.push(finding);
+                }
+                let unfolded = self.unfolded.get(&lblk);
+                if let Some(finding) = unfolded.and_then(|all| self.misplaced(lblk, *block, *all)) {
+                    out.push(finding.beyond());
                 }
             }
         }
+    }
+
+    /// Says that a block has names, with hashes from the first to the second, that do not belong
+    /// there.
+    fn misplaced(&self, lblk: u64, block: Block, (low, high): (u32, u32)) -> Option<Finding> {
+        let (from, to) = self.range_of(block);
+        (low < from || high > to).then(|| {
+            let what = format!(
+                "directory block {lblk}: names hash to {low:#x}..={high:#x}, the index says \
+                 {from:#x}..={to:#x}"
+            );
+            Finding::error(Kind::HtreeHash, what).inode(self.ino)
+        })
     }
 
     fn parent_of(&self, block: Block) -> Option<Block> {

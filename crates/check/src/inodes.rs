@@ -97,8 +97,10 @@ pub(crate) struct Dir {
     pub content: DirContent,
     /// Hashed, and its root was good enough to go on.
     pub hashed: bool,
-    /// Names are compared or hashed in a way that this checker does not know.
+    /// Names are hashed with a key.
     pub unknown_hash: bool,
+    /// Names that are equal but for case are one name.
+    pub folds: bool,
     pub encrypted: bool,
     pub orphan: bool,
 }

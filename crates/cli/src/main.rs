@@ -22,7 +22,7 @@
 //!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
 //!     ├── resize.rs       resize    tune.rs  tune2fs's options
 //!     ├── defrag.rs       defrag, on a mount and on a volume that is not mounted
-//!     ├── files/          ls, cat, cp, put, rm, mv, chmod … on a volume that is not mounted
+//!     ├── files/          ls, cat, cp, put, rm, chmod, verity … on a volume that is not mounted
 //!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual/         manual pages, completions of shells
@@ -136,6 +136,7 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Getxattr(args) => files::getxattr(&args),
         Command::Edit(args) => files::edit(&args),
         Command::Defrag(args) => defrag::run(&args),
+        Command::Verity(args) => files::verity(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
         Command::Resize(args) => resize::run(&args),

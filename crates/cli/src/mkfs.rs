@@ -256,6 +256,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         size: args.size.map(|size| volume_bytes(size, block_size)).transpose()?,
         block_size,
         least_block_size,
+        cluster_size: args.cluster_size,
         blocks_per_group: args.blocks_per_group,
         groups_per_flex: args.flex_groups,
         inode_size: args.inode_size,
@@ -365,15 +366,16 @@ mod tests {
         assert_eq!(parsed("extol mkfs -b -4096 img 10").unwrap().size, Some(10 << 10));
         assert_eq!(parsed("extol mkfs -b 4k img 10").unwrap().size, Some(40 << 10));
         assert_eq!(parsed("extol mkfs img 10MB").unwrap().size, Some(10_000_000));
+        let options = parsed("extol mkfs -O bigalloc -C 64K img 1G").unwrap();
+        assert_eq!(options.cluster_size, Some(65536));
         for (option, words) in [
             ("-c", "badblocks"),
             ("-c -c", "badblocks"),
             ("-l list", "badblocks"),
-            ("-C 16384", "bigalloc"),
             ("-S", "mke2fs -S"),
             ("-z undo", "copy"),
             ("-o hurd", "Linux"),
-            ("-E encoding=utf8", "casefold"),
+            ("-E encoding=latin1", "utf8"),
         ] {
             let failure = parsed(&format!("extol mkfs {option} img")).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{option}");

@@ -170,6 +170,30 @@ fn long_access_lists_are_inherited() {
 }
 
 #[test]
+fn a_full_volume_refuses_and_keeps_what_there_is() {
+    let device = image("4M", SMALL_LOG);
+    let fs = open(&device, "");
+    let mut inos = Vec::new();
+    let refused = loop {
+        let n = inos.len();
+        inos.push(file(&fs, fs.root(), &format!("f{n}")));
+        match set(&fs, inos[n], "user.large", &vec![n as u8; 50_000 - n]) {
+            Ok(()) => {}
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(refused, FsError::NoSpace);
+    assert!(inos.len() > 10, "{}", inos.len());
+    assert_eq!(set(&fs, inos[0], "user.large", &[1; 60_000]), Err(FsError::NoSpace));
+    assert_eq!(fs.get_xattr("/f0", "user.large").unwrap(), vec![0; 50_000]);
+    set(&fs, inos[0], "user.large", b"small").unwrap();
+    fs.sync().unwrap();
+    set(&fs, inos[0], "user.again", &[1; 45_000]).unwrap();
+    fs.unmount().unwrap();
+    assert_clean(&device, "full");
+}
+
+#[test]
 fn no_name_leads_to_a_value() {
     let device = image("8M", SMALL_LOG);
     let fs = open(&device, "");

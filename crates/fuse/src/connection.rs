@@ -30,6 +30,7 @@ use crate::init::Agreed;
 use crate::pool::Pool;
 use crate::rights::Owner;
 use crate::wire::Reply;
+use crate::writers::Writers;
 
 /// What the serving threads of a mount share.
 pub(crate) struct Shared {
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) agreed: Agreed,
     pub(crate) owner: Owner,
     pub(crate) counts: Counts,
+    pub(crate) writers: Writers,
     /// The workers of `/dev/fuse`.
     pub(crate) pool: Pool,
     /// Requests come over io_uring.
@@ -89,6 +91,7 @@ impl Shared {
             agreed,
             owner: Owner::this_process(),
             counts: Counts::default(),
+            writers: Writers::default(),
             pool,
             over_io_uring: AtomicBool::new(false),
             service: Mutex::default(),

@@ -118,7 +118,7 @@ impl Worker {
         let Some(code) = handle(shared, self, request, reply) else { return };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
-            ops::take_back(&*shared.fs, reply);
+            ops::take_back(&*shared.fs, &shared.writers, reply);
         }
     }
 }

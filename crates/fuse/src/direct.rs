@@ -14,6 +14,7 @@ use crate::init::{self, Agreed};
 use crate::ops::{self, Context, Outcome, Server};
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
+use crate::writers::Writers;
 
 /// There is no kernel to notify, and nothing to wait for.
 struct NoKernel;
@@ -32,6 +33,7 @@ pub struct Connection<'a> {
     agreed: Agreed,
     reply: Reply<'static>,
     counts: Counts,
+    writers: Writers,
     owner: Owner,
 }
 
@@ -50,6 +52,7 @@ impl<'a> Connection<'a> {
             agreed: Agreed { caps: capabilities, ..Agreed::default() },
             reply: Reply::default(),
             counts: Counts::default(),
+            writers: Writers::default(),
             owner: Owner::of_tests(),
         }
     }
@@ -63,6 +66,7 @@ impl<'a> Connection<'a> {
             agreed: self.agreed,
             server: &NoKernel,
             counts: &self.counts,
+            writers: &self.writers,
             transport: Transport::Device,
             owner: &self.owner,
         };
@@ -77,7 +81,7 @@ impl<'a> Connection<'a> {
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };
-        ops::take_back(self.fs, &mut self.reply);
+        ops::take_back(self.fs, &self.writers, &mut self.reply);
         let code = match outcome {
             Ok(Outcome::NoReply) => return None,
             Ok(Outcome::Reply) => 0,

@@ -53,6 +53,7 @@ pub(crate) fn handle(
         agreed: shared.agreed,
         server,
         counts: &shared.counts,
+        writers: &shared.writers,
         transport: shared.transport(),
         owner: &shared.owner,
     };
@@ -72,7 +73,7 @@ pub(crate) fn handle(
         {
             break outcome;
         }
-        ops::take_back(context.fs, reply);
+        ops::take_back(context.fs, context.writers, reply);
     };
     match outcome {
         Ok(Outcome::NoReply) => None,

@@ -22,7 +22,7 @@
 //!   init.rs     capabilities of the kernel        counts.rs   requests by kind
 //!   config.rs   mount options                     wire.rs     bytes of requests and replies
 //!   buffer.rs   memory for them                   abi.rs      numbers of the protocol
-//!   errno.rs    FsError -> errno, only here
+//!   errno.rs    FsError -> errno, only here     writers.rs  files open for writing
 //! ```
 //!
 //! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18
@@ -76,6 +76,7 @@ mod rights;
 mod session;
 mod uring;
 mod wire;
+mod writers;
 
 pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Shown, Transport};
 pub use errno::errno;

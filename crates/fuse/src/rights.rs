@@ -41,6 +41,8 @@ use crate::wire::Request;
 
 /// Capabilities, by their number.
 pub(crate) mod capability {
+    /// Writes to files of others.
+    pub(crate) const DAC_OVERRIDE: u32 = 1;
     /// Keeps set-id bits that a change takes from others.
     pub(crate) const FSETID: u32 = 4;
     /// Rights over mounts.
@@ -115,6 +117,18 @@ impl Owner {
     pub(crate) fn check_capability(&self, request: &Request<'_>, capability: u32) -> Result<()> {
         let has = || Caller::of(self, request).is_some_and(|caller| caller.has(capability));
         if self.in_test || has() { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    }
+
+    /// Err unless the process behind the request may write to a file of this user with these
+    /// permission bits: as its owner, or with CAP_DAC_OVERRIDE, in the user namespace of the mount.
+    pub(crate) fn check_write(&self, request: &Request<'_>, uid: u32, perm: u32) -> Result<()> {
+        const OWNER_WRITES: u32 = 0o200;
+        if self.in_test {
+            return Ok(());
+        }
+        let caller = Caller::of(self, request).ok_or(Errno(libc::EACCES))?;
+        let owns = caller.uid == uid && caller.place == Place::Here && perm & OWNER_WRITES != 0;
+        if owns || caller.has(capability::DAC_OVERRIDE) { Ok(()) } else { Err(Errno(libc::EACCES)) }
     }
 
     /// Where a process is.

@@ -105,7 +105,15 @@ pub(crate) struct Reply<'a> {
     /// Inodes on each of which this reply carries one reference.
     pub(crate) references: Vec<u32>,
     /// The file that it says is open.
-    pub(crate) opened: Option<u32>,
+    pub(crate) opened: Option<Opened>,
+}
+
+/// A file that a reply says is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) ino: u32,
+    /// For writing.
+    pub(crate) writes: bool,
 }
 
 /// Where a reply stands.

@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["init"],
     &["mount"],
     &["rights"],
+    &["writers"],
     &["control"],
     &["connection"],
     &["ops"],

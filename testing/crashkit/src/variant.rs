@@ -52,6 +52,8 @@ pub struct Variant {
     pub fast_blocks: Option<u32>,
     /// Bytes of an inode, if not the usual number.
     inode_size: Option<u32>,
+    /// Bytes of a cluster, with bigalloc.
+    cluster_size: Option<u32>,
 }
 
 const PLAIN: Variant = Variant {
@@ -72,6 +74,7 @@ const PLAIN: Variant = Variant {
     is_image: false,
     fast_blocks: None,
     inode_size: None,
+    cluster_size: None,
 };
 
 /// With fast commits.
@@ -164,6 +167,14 @@ pub const VARIANTS: &[Variant] = &[
         name: "values-none",
         about: "ea_inode without checksums, orphans in a file",
         features: "ea_inode,^metadata_csum,uninit_bg,orphan_file",
+        ..PLAIN
+    },
+    Variant {
+        name: "bigalloc",
+        about: "clusters of 4 blocks",
+        features: "bigalloc",
+        cluster_size: Some(4096),
+        mib: 8,
         ..PLAIN
     },
     Variant {
@@ -409,6 +420,7 @@ impl Variant {
             reserved_percent: Some(0.0),
             inodes: Some(256),
             inode_size: self.inode_size,
+            cluster_size: self.cluster_size,
             uuid: Some("3b241101-e2bb-4255-8caf-4136c566a962".to_owned()),
             now: Some(1_700_000_000),
             ..MkfsOptions::default()

@@ -136,8 +136,8 @@ const KINDS: &[Kind] = &[
             "check -y IMAGE",
             "check -b 32768 IMAGE",
             "mkfs -c IMAGE",
-            "mkfs -E encoding=utf8 IMAGE",
-            "mkfs -O bigalloc -F IMAGE",
+            "mkfs -E quotatype=usrquota IMAGE",
+            "mkfs -O encrypt -F IMAGE",
         ],
     },
     Kind {

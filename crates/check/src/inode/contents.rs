@@ -70,13 +70,16 @@ impl InodeCheck<'_> {
                 None if inline => DirContent::Inline(Vec::new()),
                 None => DirContent::Blocks { runs: mapped.runs, blocks },
             };
+            let casefolded = raw.has(InodeFlags::CASEFOLD) && vol.incompat(Incompat::CASEFOLD);
+            let encrypted = raw.has(InodeFlags::ENCRYPT);
             to.dirs.push(Dir {
                 ino,
                 seed: raw.seed(&vol.geo),
                 content,
                 hashed,
-                unknown_hash: raw.has(InodeFlags::CASEFOLD),
-                encrypted: raw.has(InodeFlags::ENCRYPT),
+                unknown_hash: casefolded && encrypted,
+                folds: casefolded && !encrypted,
+                encrypted,
                 orphan: info.has(Info::ORPHAN),
             });
         }

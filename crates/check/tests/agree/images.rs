@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extol::vfs::{Creds, NewNode, XattrSet};
+use extol::vfs::{Creds, FileSystem as _, NewNode, SetAttr, XattrSet};
 use extol::{Ext4, FsError, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 use extol_testkit::{Image, KernelMount, Scratch, TreeSpec, make_tree};
@@ -42,6 +42,12 @@ pub const VARIANTS: &[Variant] = &[
     ("quota", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,project"]),
     ("quota-values", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,ea_inode"]),
     ("quota-clusters", 24, &["-t", "ext4", "-b", "1024", "-O", "quota,bigalloc", "-C", "4096"]),
+    ("casefold", 16, &["-t", "ext4", "-b", "1024", "-O", "casefold"]),
+    (
+        "casefold-no-csum",
+        16,
+        &["-t", "ext4", "-b", "1024", "-O", "casefold,^metadata_csum,uninit_bg"],
+    ),
     ("hurd", 16, &["-t", "ext2", "-b", "1024", "-o", "hurd"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
     ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
@@ -139,6 +145,7 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
             }
         }
     }
+    fill_casefolded(&fs);
     let mut file = fs.create_file("/sparse").expect(must);
     for n in 0..60 {
         file.write_all_at(b"tooth", n * 12_288).expect(must);
@@ -162,6 +169,21 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
     }
     fs.unmount().expect(must);
     true
+}
+
+/// A directory with an index, if the volume can have a casefolded one.
+fn fill_casefolded(fs: &Arc<Ext4>) {
+    const CASEFOLD: u32 = 0x4000_0000;
+    let must = "a step of Extol";
+    fs.create_dir("/folded").expect(must);
+    let ino = fs.inode("/folded").expect(must).ino();
+    let flags = Some(fs.getattr(ino).expect(must).flags | CASEFOLD);
+    if fs.setattr(ino, &SetAttr { flags, ..SetAttr::default() }).is_err() {
+        return;
+    }
+    for n in 0..200 {
+        fs.write_file(format!("/folded/Name Of A File {n}"), b"").expect(must);
+    }
 }
 
 /// The bytes of an image as a device in memory.

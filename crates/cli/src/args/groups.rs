@@ -16,7 +16,7 @@ pub const GROUPS: [(&str, &[&str]); 8] = [
     ),
     (
         "Attributes of files on a volume that is not mounted",
-        &["chmod", "chown", "touch", "truncate", "mknod", "setxattr", "getxattr"],
+        &["chmod", "chown", "touch", "truncate", "mknod", "setxattr", "getxattr", "verity"],
     ),
     ("Where files lie", &["defrag"]),
     ("The command itself", &["help", "completions", "man"]),

@@ -45,9 +45,9 @@ use crate::volume::Size;
         as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
-        Of mke2fs's options these are refused: -c and -l (bad blocks), -C (clusters), -S \
-        (superblocks only), -z (undo file), -E encoding, encoding_flags and quotatype; and \
-        of its features bigalloc, casefold, encrypt and quota."
+        Of mke2fs's options these are refused: -c and -l (bad blocks), -S (superblocks only), \
+        -z (undo file), -E quotatype; and of its features encrypt and, with -d, quota. Volumes \
+        with bigalloc have no resize inode."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].
@@ -62,6 +62,10 @@ pub struct MkfsArgs {
     /// Block size; with a - before it, at least so much.
     #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
     pub block_size: Option<BlockSize>,
+    /// Cluster size, with the feature bigalloc [default: 16 blocks].
+    #[arg(short = 'C', value_name = "SIZE", value_parser = bytes,
+        allow_negative_numbers = true)]
+    pub cluster_size: Option<u32>,
     /// Bytes for which there is one inode.
     #[arg(short = 'i', value_name = "SIZE", value_parser = bytes,
         allow_negative_numbers = true)]
@@ -92,8 +96,8 @@ pub struct MkfsArgs {
     pub features: Vec<String>,
     /// Extended options: stride=, stripe_width=, resize=, lazy_itable_init=, lazy_journal_init=,
     /// root_owner=UID:GID, root_perms=MODE, hash_seed=UUID, nodiscard, packed_meta_blocks,
-    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, no_copy_xattrs,
-    /// assume_storage_prezeroed, test_fs.
+    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, encoding=utf8,
+    /// encoding_flags=strict, no_copy_xattrs, assume_storage_prezeroed, test_fs.
     #[arg(short = 'E', short_alias = 'R', value_name = "OPTIONS", action = ArgAction::Append)]
     pub extended: Vec<String>,
     /// Journal options: size= (MiB), fast_commit_size= (KiB), location=BLOCK, device=PATH.
@@ -177,6 +181,10 @@ pub struct FillArgs {
     /// Leave out names that match, with all that is below: `*.o`, `/var/cache/*`, `tmp/`.
     #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
     pub exclude: Vec<OsString>,
+    /// Make regular files that match, and all below directories that do, files of fs-verity: their
+    /// contents can never change. It switches the feature verity on.
+    #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
+    pub verity: Vec<OsString>,
     /// Map owners: SOURCE:IMAGE:COUNT, as in subuid ranges.
     #[arg(long, value_name = "RANGE", requires = "contents", action = ArgAction::Append)]
     pub map_users: Vec<String>,
@@ -263,8 +271,6 @@ pub struct MkfsRefused {
     bad_blocks: u8,
     #[arg(short = 'l', hide = true)]
     bad_block_list: Option<OsString>,
-    #[arg(short = 'C', hide = true, allow_negative_numbers = true)]
-    cluster_size: Option<OsString>,
     #[arg(short = 'S', hide = true)]
     superblocks_only: bool,
     #[arg(short = 'z', hide = true)]
@@ -281,11 +287,6 @@ impl MkfsRefused {
         refused(&[
             Refusal(self.bad_blocks > 0, "-c", bad_blocks),
             Refusal(self.bad_block_list.is_some(), "-l", bad_blocks),
-            Refusal(
-                self.cluster_size.is_some(),
-                "-C",
-                "it needs the feature bigalloc, which Extol cannot make: use mke2fs",
-            ),
             Refusal(
                 self.superblocks_only,
                 "-S",

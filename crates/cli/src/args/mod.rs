@@ -13,6 +13,7 @@ mod refused;
 mod resize;
 mod setup;
 mod tune;
+mod verity;
 
 use std::ffi::OsString;
 
@@ -36,6 +37,7 @@ pub use mounted::{RemountArgs, StatArgs, TopArgs};
 pub use resize::ResizeArgs;
 pub use setup::{CompletionsArgs, ManArgs, Shell};
 pub use tune::TuneArgs;
+pub use verity::VerityArgs;
 
 /// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
 #[derive(Parser, Debug)]
@@ -85,6 +87,7 @@ pub enum Command {
     Getxattr(GetxattrArgs),
     Edit(EditArgs),
     Defrag(DefragArgs),
+    Verity(VerityArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
     Resize(ResizeArgs),
@@ -221,6 +224,7 @@ mod tests {
             "setxattr",
             "getxattr",
             "edit",
+            "verity",
         ] {
             let mut command = Cli::command().find_subcommand(name).expect(name).clone();
             let about = command.get_about().expect(name).to_string();
@@ -267,13 +271,14 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 20] = [
+    const NUMBERS: [(&str, &str, &str); 22] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
         ("check", "progress", "-C = a"),
         ("check", "limit", "--limit = a"),
         ("mkfs", "bytes_per_inode", "-i = a"),
+        ("mkfs", "cluster_size", "-C = a"),
         ("mkfs", "inode_size", "-I = a"),
         ("mkfs", "inodes", "-N = a"),
         ("mkfs", "blocks_per_group", "-g = a"),
@@ -288,6 +293,7 @@ mod tests {
         ("tune", "reserved_percent", "-m = a"),
         ("tune", "reserved_blocks", "-r = a"),
         ("tune", "mounts", "-C = a"),
+        ("verity", "block_size", "enable --block-size = a b"),
     ];
 
     /// All numbers go through the same few parsers, so each mistake has the same words.

@@ -126,6 +126,8 @@ pub const MKFS_TYPES: &[&str] = &["ext2", "ext3", "ext4"];
 pub const FEATURES: &[&str] = &[
     "64bit",
     "^64bit",
+    "bigalloc",
+    "casefold",
     "dir_index",
     "dir_nlink",
     "ea_inode",
@@ -150,11 +152,14 @@ pub const FEATURES: &[&str] = &[
     "mmp",
     "orphan_file",
     "^orphan_file",
+    "project",
+    "quota",
     "resize_inode",
     "^resize_inode",
     "sparse_super",
     "sparse_super2",
     "uninit_bg",
+    "verity",
 ];
 
 /// For `--limits` of mkfs.
@@ -166,6 +171,15 @@ pub const NODES: &[&str] = &["b", "c", "p", "s"];
 
 /// For `-e` of getxattr.
 pub const CODINGS: &[&str] = &["text", "hex", "base64"];
+
+/// For the action of verity.
+pub const VERITY_ACTIONS: &[&str] = &["enable", "measure", "dump"];
+
+/// For `--part` of verity.
+pub const VERITY_PARTS: &[&str] = &["descriptor", "tree", "signature"];
+
+/// For `--hash-alg` of verity.
+pub const HASHES: &[&str] = &["sha256", "sha512"];
 
 /// For `-e` of mkfs.
 pub const ERRORS: &[&str] = &["continue", "panic", "remount-ro"];

@@ -27,6 +27,7 @@ mod put;
 mod tar;
 #[cfg(test)]
 mod tests;
+mod verity;
 pub mod when;
 mod xattrs;
 
@@ -61,6 +62,7 @@ pub use objects::Objects;
 #[cfg(test)]
 pub use tar::Written as TarWritten;
 pub use tar::tar;
+pub use verity::verity;
 pub use xattrs::getxattr;
 #[cfg(test)]
 pub use xattrs::object as xattr_object;

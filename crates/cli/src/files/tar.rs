@@ -39,7 +39,9 @@ pub fn tar(args: &TarArgs) -> Result<()> {
         ..TarOptions::default()
     };
     for pattern in &args.exclude {
-        options.exclude.push(Pattern::parse(pattern.as_bytes()).map_err(Failure::usage)?);
+        options
+            .exclude
+            .push(Pattern::parse("--exclude", pattern.as_bytes()).map_err(Failure::usage)?);
     }
     let mut target = Target::of(args)?;
     interrupt::catch()?;

@@ -329,7 +329,10 @@ fn edits(args: &FillArgs, epoch: Option<u64>) -> Result<Edits> {
     let bad = |error: BuildError| Failure::usage(error);
     let mut edits = Edits::default();
     for pattern in &args.exclude {
-        edits.exclude.push(Pattern::parse(pattern.as_bytes()).map_err(bad)?);
+        edits.exclude.push(Pattern::parse("--exclude", pattern.as_bytes()).map_err(bad)?);
+    }
+    for pattern in &args.verity {
+        edits.verity.push(Pattern::parse("--verity", pattern.as_bytes()).map_err(bad)?);
     }
     for range in &args.map_users {
         edits.map_users.add("--map-users", range).map_err(bad)?;

@@ -6,6 +6,7 @@
 mod common;
 mod crash;
 mod damage;
+mod guest;
 
 use std::sync::Arc;
 

@@ -32,40 +32,56 @@ use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, ca
 use crate::errno::{Errno, Result};
 use crate::init::max_data;
 use crate::rights::NOT_TOLD;
-use crate::wire::{Reply, Request};
+use crate::wire::{Opened, Reply, Request};
 
-/// `chattr` flags that decide what may be opened for writing.
+/// Inode flags that decide what may be opened for writing.
 pub(super) const IMMUTABLE: u32 = 0x10;
 pub(super) const APPEND: u32 = 0x20;
+const VERITY: u32 = 0x10_0000;
+
+fn is_for_writing(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
 
 impl Context<'_> {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let flags = request.args().u32()?.cast_signed();
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let writes = is_for_writing(flags);
         let mut how = self.agreed.open_flags();
         if writes || flags & libc::O_TRUNC != 0 {
             let marks = self.fs.getattr(self.ino(request.nodeid)?)?.flags;
             let append_only = flags & libc::O_APPEND != 0 && flags & libc::O_TRUNC == 0;
-            if marks & IMMUTABLE != 0 || (marks & APPEND != 0 && !append_only) {
+            if marks & (IMMUTABLE | VERITY) != 0 || (marks & APPEND != 0 && !append_only) {
                 return Err(Errno(libc::EPERM));
             }
             if marks & APPEND != 0 {
                 how = fopen::DIRECT_IO;
             }
         }
-        self.put_file(reply, self.ino(request.nodeid)?, how)
+        self.put_file(reply, self.ino(request.nodeid)?, how, flags)
     }
 
-    /// Counts a file as open and appends the open part of a reply.
-    pub(super) fn put_file(&self, reply: &mut Reply, ino: u32, flags: u32) -> Result<()> {
+    /// Counts a file as open and appends the open part of a reply: `how` the kernel is to treat it,
+    /// and the flags of open(2).
+    pub(super) fn put_file(&self, reply: &mut Reply, ino: u32, how: u32, flags: i32) -> Result<()> {
         let open = self.fs.opened(ino)?;
-        reply.opened = Some(ino);
-        put_open(reply, open, flags);
+        let writes = is_for_writing(flags);
+        if writes {
+            self.writers.add(ino);
+        }
+        reply.opened = Some(Opened { ino, writes });
+        put_open(reply, open, how);
         Ok(())
     }
 
     pub(super) fn release(&self, request: &Request<'_>) -> Result<()> {
-        self.fs.closed(self.ino(request.nodeid)?);
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        if is_for_writing(args.u32()?.cast_signed()) {
+            self.writers.remove(ino);
+        }
+        self.fs.closed(ino);
         Ok(())
     }
 

@@ -23,6 +23,8 @@
 //! | `_IOW('f', 16, u64)` | EXT4_IOC_RESIZE_FS | size of the volume | here: CAP_SYS_RESOURCE or rights over the mount |
 //! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
 //! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
+//! | `_IOW('f', 133, fsverity_enable_arg)` | FS_IOC_ENABLE_VERITY | a file | here: its owner, or CAP_DAC_OVERRIDE |
+//! | `_IOWR('f', 134, fsverity_digest)` | FS_IOC_MEASURE_VERITY | | |
 //! | all others | | | refused: ENOTTY |
 //!
 //! *What the kernel checks.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the
@@ -44,7 +46,7 @@
 
 use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tunables, Tune, TuneFields};
 
-use super::Context;
+use super::{Context, verity};
 use crate::abi::{IOCTL_32BIT, IOCTL_COMPAT, IOCTL_UNRESTRICTED};
 use crate::errno::{Errno, Result};
 use crate::rights::capability;
@@ -74,6 +76,8 @@ const FSSETXATTR: u32 = number(WRITE, 28, b'X', 32);
 const FITRIM: u32 = number(READ | WRITE, 24, b'X', 121);
 
 const RESIZE: u32 = number(WRITE, 8, b'f', 16);
+const ENABLE_VERITY: u32 = number(WRITE, verity::ENABLE_SIZE, b'f', 133);
+const MEASURE_VERITY: u32 = number(READ | WRITE, verity::DIGEST_SIZE, b'f', 134);
 const CHECKPOINT: u32 = number(WRITE, 4, b'f', 43);
 const SHUTDOWN: u32 = number(READ, 4, b'X', 125);
 const FREEZE: u32 = number(0, 0, 0xE4, 1);
@@ -112,12 +116,14 @@ enum Check {
     Resource,
     /// This daemon: the caller needs CAP_SYS_ADMIN.
     Admin,
+    /// This daemon: the caller needs the right to write to the file (`verity.rs`).
+    Write,
 }
 
 /// An ioctl at work.
-struct Call<'a, 'r> {
-    request: &'a Request<'r>,
-    ino: u32,
+pub(super) struct Call<'a, 'r> {
+    pub(super) request: &'a Request<'r>,
+    pub(super) ino: u32,
     flags: u32,
     /// Address of the argument in the process.
     address: u64,
@@ -137,7 +143,7 @@ impl<'r> Call<'_, 'r> {
         self.flags & (IOCTL_32BIT | IOCTL_COMPAT) == IOCTL_32BIT
     }
 
-    fn input(&self) -> Args<'r> {
+    pub(super) fn input(&self) -> Args<'r> {
         Args(self.input)
     }
 }
@@ -145,7 +151,7 @@ impl<'r> Call<'_, 'r> {
 type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
 
 /// All ioctls that are answered, and the check of each. What is not here is refused.
-const TABLE: [(u32, Check, Work); 19] = [
+const TABLE: [(u32, Check, Work); 21] = [
     (GETFLAGS, Check::Reads, get_flags),
     (GETFLAGS_32, Check::Reads, get_flags),
     (SETFLAGS, Check::Kernel { bytes: 4, else_answer: libc::EOPNOTSUPP }, set_flags),
@@ -160,6 +166,8 @@ const TABLE: [(u32, Check, Work); 19] = [
     (SET_TUNE, Check::Admin, set_tune),
     (FITRIM, Check::Mount, fitrim),
     (RESIZE, Check::Resource, resize),
+    (ENABLE_VERITY, Check::Write, verity::enable),
+    (MEASURE_VERITY, Check::Reads, verity::measure),
     (CHECKPOINT, Check::Mount, checkpoint),
     (FREEZE, Check::Mount, freeze),
     (THAW, Check::Mount, thaw),
@@ -199,6 +207,12 @@ impl Context<'_> {
                 may.or_else(|_| self.owner.check(call.request))
             }
             Check::Admin => self.owner.check_capability(call.request, capability::SYS_ADMIN),
+            Check::Write => {
+                let attr = self.fs.getattr(call.ino)?;
+                let shown = self.agreed.shown;
+                let owner = shown.uid.unwrap_or(attr.uid);
+                self.owner.check_write(call.request, owner, shown.perm(attr.perm))
+            }
         }
     }
 }
@@ -390,14 +404,24 @@ mod tests {
         assert_eq!(CHECKPOINT, 0x4004_662b);
         assert_eq!(RESIZE, 0x4008_6610);
         assert_eq!(SHUTDOWN, 0x8004_587d);
+        assert_eq!(ENABLE_VERITY, 0x4080_6685);
+        assert_eq!(MEASURE_VERITY, 0xc004_6686);
     }
 
     /// Every number that makes a change is checked by the kernel, in a request that no process can
     /// make, or by the daemon.
     #[test]
     fn what_changes_something_is_checked() {
-        let reads =
-            [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL, GET_TUNE];
+        let reads = [
+            GETFLAGS,
+            GETFLAGS_32,
+            GETVERSION,
+            GETVERSION_32,
+            FSGETXATTR,
+            GETFSLABEL,
+            GET_TUNE,
+            MEASURE_VERITY,
+        ];
         for (number, check, _) in TABLE {
             assert_eq!(check == Check::Reads, reads.contains(&number), "{number:#x}");
             assert_eq!(TABLE.iter().filter(|row| row.0 == number).count(), 1, "{number:#x}");

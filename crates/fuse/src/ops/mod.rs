@@ -7,6 +7,7 @@ mod data;
 mod dirs;
 mod ioctl;
 mod names;
+mod verity;
 mod xattrs;
 
 pub use xattrs::{DAEMON_XATTR, STATS_XATTR};
@@ -20,7 +21,8 @@ use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::pool;
 use crate::rights::Owner;
-use crate::wire::{Reply, Request};
+use crate::wire::{Opened, Reply, Request};
+use crate::writers::Writers;
 
 /// Seconds for which names and attributes stay valid in the kernel: only this daemon changes the
 /// volume.
@@ -70,6 +72,7 @@ pub(crate) struct Context<'a> {
     pub(crate) agreed: Agreed,
     pub(crate) server: &'a dyn Server,
     pub(crate) counts: &'a Counts,
+    pub(crate) writers: &'a Writers,
     pub(crate) transport: Transport,
     pub(crate) owner: &'a Owner,
 }
@@ -145,8 +148,13 @@ fn is_for_open_file(opcode: u32) -> bool {
 }
 
 /// Gives back what a reply carries that is an error or is not delivered.
-pub(crate) fn take_back(fs: &dyn Mountable, reply: &mut Reply<'_>) {
-    reply.opened.take().into_iter().for_each(|ino| fs.closed(ino));
+pub(crate) fn take_back(fs: &dyn Mountable, writers: &Writers, reply: &mut Reply<'_>) {
+    if let Some(Opened { ino, writes }) = reply.opened.take() {
+        if writes {
+            writers.remove(ino);
+        }
+        fs.closed(ino);
+    }
     reply.references.drain(..).for_each(|ino| fs.forget(ino, 1));
 }
 

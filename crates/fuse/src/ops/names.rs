@@ -130,18 +130,18 @@ impl Context<'_> {
             }
             made => made?,
         };
-        self.put_file(reply, ino, self.agreed.open_flags())
+        self.put_file(reply, ino, self.agreed.open_flags(), flags)
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let mut args = request.args();
-        args.skip(4)?;
+        let flags = args.u32()?.cast_signed();
         let (mode, umask) = (args.u32()?, args.u32()?);
         let dir = self.ino(request.nodeid)?;
         let (perm, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
         let attr = self.fs.create_unnamed(dir, perm, umask, creds(request))?;
         self.put_entry(reply, &attr)?;
-        self.put_file(reply, attr.id.ino, self.agreed.open_flags())
+        self.put_file(reply, attr.id.ino, self.agreed.open_flags(), flags)
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

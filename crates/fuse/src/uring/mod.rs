@@ -264,7 +264,7 @@ impl Handler for QueueWorker {
     }
 
     fn take_back(&self, reply: &mut Reply<'_>) {
-        ops::take_back(&*self.shared.fs, reply);
+        ops::take_back(&*self.shared.fs, &self.shared.writers, reply);
     }
 }
 

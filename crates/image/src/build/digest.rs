@@ -34,7 +34,8 @@ impl Content {
         for (id, node) in tree.nodes() {
             let meta = &node.meta;
             all.number(node.kind_number());
-            for number in [u32::from(meta.mode), meta.uid, meta.gid, node.nlink] {
+            let mode = u32::from(meta.mode) | u32::from(meta.verity) << 16;
+            for number in [mode, meta.uid, meta.gid, node.nlink] {
                 all.number(number.into());
             }
             all.time(Some(meta.mtime));

@@ -1,11 +1,15 @@
 //! Where the blocks of each file lie: directories, long links and attributes first, then the data
 //! of files, all in the order of the tree.
+//!
+//! With bigalloc a file has whole clusters, a block of it the same place in its cluster as in the
+//! file; a block of a map or of attributes has a cluster of its own.
 
 use super::gaps::Gaps;
 use super::maps::{self, Run};
 use super::needs::Needs;
 use crate::mkfs::Space;
 use crate::tree::{Kind, NodeId, Tree, XattrSetId};
+use extol_block::BlockNr;
 use extol_ondisk::{Geometry, Incompat, extent};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,9 +46,18 @@ pub(super) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// How many they are.
-    pub(super) fn count(&self) -> u64 {
-        self.runs.iter().map(|run| u64::from(run.len)).sum::<u64>() + self.nodes.len() as u64
+    /// How many are taken for them: whole clusters.
+    pub(super) fn taken(&self, geo: &Geometry) -> u64 {
+        let mut clusters = self.nodes.len() as u64;
+        let mut before = None;
+        for run in self.runs.iter() {
+            let (first, len) = (u64::from(run.block), u64::from(run.len));
+            // Runs with a hole between them may lie in one cluster.
+            let shared = before == Some(geo.cluster_start(BlockNr(first)));
+            clusters += geo.clusters_touched(first, len) - u64::from(shared);
+            before = Some(geo.cluster_start(BlockNr(first + len.saturating_sub(1))));
+        }
+        geo.cluster_blocks(clusters)
     }
 }
 
@@ -63,6 +76,8 @@ pub(super) struct Layout {
     values: Vec<Place>,
     /// Runs of the file that is being placed.
     runs: Vec<Run>,
+    /// The first blocks of its last cluster, in the file and on the volume.
+    cluster: Option<(BlockNr, BlockNr)>,
 }
 
 impl Layout {
@@ -84,7 +99,9 @@ impl Layout {
             xattrs: HashMap::new(),
             values: Vec::new(),
             runs: Vec::new(),
+            cluster: None,
         };
+        let cluster = geo.cluster_blocks(1);
         let mut users: HashMap<XattrSetId, u64> = HashMap::new();
         for ((id, node), blocks) in tree.nodes().zip(&needs.blocks) {
             if *blocks > 0 {
@@ -98,8 +115,8 @@ impl Layout {
                 let user = users.entry(node.meta.xattrs).or_default();
                 let places = layout.xattrs.entry(node.meta.xattrs).or_default();
                 if stored.needs_block(*user) {
-                    layout.gaps.begin(1);
-                    places.push(layout.gaps.take(1).ok_or(Full)?.start);
+                    layout.gaps.begin(cluster);
+                    places.push(layout.gaps.take(cluster).ok_or(Full)?.start);
                 }
                 *user += 1;
             }
@@ -127,7 +144,9 @@ impl Layout {
     /// Begins a file of at most so many blocks.
     pub(super) fn begin(&mut self, most: u64) {
         self.runs.clear();
-        self.gaps.begin(most + maps::most_nodes(&self.geo, most));
+        self.cluster = None;
+        let geo = &self.geo;
+        self.gaps.begin(geo.cluster_blocks(geo.clusters(most) + maps::most_nodes(geo, most)));
     }
 
     /// Places blocks of the file. `put` is told where they lie, run by run.
@@ -138,7 +157,7 @@ impl Layout {
         mut put: impl FnMut(Range<u64>),
     ) -> Result<(), Full> {
         while len > 0 {
-            let got = self.gaps.take(len.into()).ok_or(Full)?;
+            let got = self.take(block, len)?;
             let count = (got.end - got.start) as u32;
             maps::push(&mut self.runs, Run { block, len: count, start: got.start });
             put(got);
@@ -148,14 +167,35 @@ impl Layout {
         Ok(())
     }
 
+    /// Takes up to `len` blocks in a row for the file's blocks from `block` on: of the cluster that
+    /// the file has there, or of new ones.
+    fn take(&mut self, block: u32, len: u32) -> Result<Range<u64>, Full> {
+        let (nr, len) = (BlockNr(block.into()), u64::from(len));
+        let (first, inside) =
+            (self.geo.cluster_start(nr), u64::from(self.geo.inside_cluster(nr.0)));
+        let got = match self.cluster {
+            Some((has, at)) if has == first => at.0..at.0 + self.geo.cluster_blocks(1),
+            _ => {
+                let clusters = self.geo.clusters_touched(nr.0, len);
+                self.gaps.take(self.geo.cluster_blocks(clusters)).ok_or(Full)?
+            }
+        };
+        let start = got.start + inside;
+        let got = start..got.end.min(start + len);
+        let last = BlockNr(nr.0 + (got.end - got.start) - 1);
+        let place = BlockNr(got.end - 1);
+        self.cluster = Some((self.geo.cluster_start(last), self.geo.cluster_start(place)));
+        Ok(got)
+    }
+
     /// Ends the file: places its map.
     fn finish(&mut self) -> Result<Place, Full> {
         let mut nodes = Vec::new();
         let mut left = maps::node_count(&self.geo, &self.runs);
         while left > 0 {
-            let got = self.gaps.take(left).ok_or(Full)?;
-            left -= got.end - got.start;
-            nodes.extend(got);
+            let got = self.gaps.take(self.geo.cluster_blocks(left)).ok_or(Full)?;
+            left -= self.geo.clusters(got.end - got.start);
+            nodes.extend(got.step_by(self.geo.cluster_blocks(1) as usize));
         }
         let extents = self.geo.incompat().contains(Incompat::EXTENTS);
         match self.runs[..] {

@@ -11,7 +11,7 @@ use super::needs::Needs;
 use super::pipeline::{self, DataRun, Sink};
 use super::{
     BuildOptions, Free, INODE_PER, Prepared, Progress, SizeWish, bytes, lay_out, plan, seed,
-    threads, wanted,
+    threads, verity, wanted,
 };
 use crate::error::{BuildError, Result};
 use crate::mkfs::MkfsOptions;
@@ -234,10 +234,11 @@ impl Search<'_> {
             if blocks == 0 {
                 continue;
             }
-            let placed = match self.map.runs.get(&id) {
-                Some(runs) => layout.place_data(id, blocks, runs.iter().copied()),
-                None => layout.place_data(id, blocks, [(0, blocks as u32)]),
-            };
+            let behind = verity::behind(node, &plan.geo);
+            let whole = [(0, blocks as u32)];
+            let runs = self.map.runs.get(&id).map_or(&whole[..], |runs| runs);
+            let most = blocks + behind.map_or(0, |(_, len)| u64::from(len));
+            let placed = layout.place_data(id, most, runs.iter().copied().chain(behind));
             placed.map_err(|Full| Unfit::Small)?;
         }
         let all = plan.geo.blocks() - plan.geo.first_data_block;

@@ -14,6 +14,8 @@
 //! never.
 //!
 //! - IB-2: a block of zeros is a hole, whatever the source's own holes are.
+//! - IB-5: the tree of a file of fs-verity is made of what is on the volume, not of what the source
+//!   gives when it is read again.
 //! - IB-3: inode numbers and blocks of data ascend in the order of the tree.
 //! - IB-4: the old superblock is wiped first, the new one is written last, behind a flush.
 //!
@@ -29,6 +31,7 @@ mod needs;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod verity;
 mod write;
 mod xattrs;
 
@@ -104,6 +107,8 @@ pub enum BuildStage {
     Measure,
     /// Copying the files (in bytes).
     Data,
+    /// Making the trees of files of fs-verity (in bytes of these).
+    Verity,
     /// Writing directories and inodes (in files).
     Metadata,
     /// A stage of mkfs.
@@ -122,6 +127,7 @@ impl std::fmt::Display for BuildStage {
         match self {
             Self::Measure => f.write_str("measuring files"),
             Self::Data => f.write_str("copying files"),
+            Self::Verity => f.write_str("hashing files"),
             Self::Metadata => f.write_str("writing directories and inodes"),
             Self::Mkfs(stage) => stage.fmt(f),
         }
@@ -284,7 +290,7 @@ pub fn build_tree(
     let Some(mut out) = out else {
         return Ok(built(tree, &needs, Summary::of_plan(&plan), data));
     };
-    out.bytes += data;
+    out.bytes += data + verity::write(device, tree, &layout, &geo, progress)?;
     write_metadata(&mut plan, &mut out, tree, &needs, &layout, &mkfs, progress)?;
     Ok(built(tree, &needs, Summary::of_plan(&plan), data))
 }
@@ -353,6 +359,9 @@ fn wanted(options: &BuildOptions, tree: &Tree, size: Option<u64>) -> MkfsOptions
     {
         mkfs.features.push("large_file".into());
     }
+    if tree.nodes().any(|(_, node)| node.meta.verity) {
+        mkfs.features.push("verity".into());
+    }
     if let SizeWish::AsNeeded(free) = options.size {
         mkfs.size = size.or(mkfs.size);
         mkfs.journal.most_blocks = Some(SMALL_LOG);
@@ -411,6 +420,16 @@ fn seed(mkfs: &mut MkfsOptions, tree: &Tree, device_bytes: u64) -> Result<Conten
     let mut config = Config::new(mkfs, device_bytes)?;
     if config.features.incompat.contains(Incompat::JOURNAL_DEV) {
         return Err(BuildError::Refused("a journal device cannot hold files".into()));
+    }
+    let extents = config.features.incompat.contains(Incompat::EXTENTS);
+    if !extents && tree.nodes().any(|(_, node)| node.meta.verity) {
+        return Err(BuildError::Refused("files of fs-verity need the feature extent".into()));
+    }
+    if config.features.ro_compat.contains(RoCompat::QUOTA) {
+        return Err(BuildError::Refused(
+            "feature quota comes behind the files: leave it out, and then run extol tune -O quota"
+                .into(),
+        ));
     }
     let sb = mkfs::plan::new_superblock(mkfs, &mut config)?;
     let content = Content::new(tree, &sb);
@@ -518,8 +537,9 @@ impl Placing<'_> {
 }
 
 impl Sink for Placing<'_> {
-    fn begin(&mut self, _: NodeId, size: u64) -> Result<()> {
-        self.layout.begin(size.div_ceil(self.geo.block_len() as u64));
+    fn begin(&mut self, id: NodeId, size: u64) -> Result<()> {
+        let behind = verity::behind(self.tree.node(id), self.geo).map_or(0, |(_, len)| len);
+        self.layout.begin(size.div_ceil(self.geo.block_len() as u64) + u64::from(behind));
         Ok(())
     }
 
@@ -529,8 +549,11 @@ impl Sink for Placing<'_> {
     }
 
     fn end(&mut self, id: NodeId) -> Result<()> {
+        if let Some((block, len)) = verity::behind(self.tree.node(id), self.geo) {
+            self.layout.add(block, len, |_| {}).map_err(|Full| self.full())?;
+        }
         self.layout.end(id).map_err(|Full| self.full())?;
-        let sectors = self.layout.blocks(id).count() * (self.geo.block_len() as u64 / 512);
+        let sectors = self.layout.blocks(id).taken(self.geo) * (self.geo.block_len() as u64 / 512);
         if sectors >> 32 != 0 && !self.geo.ro_compat.contains(RoCompat::HUGE_FILE) {
             return Err(BuildError::entry(
                 &self.tree.path(id),

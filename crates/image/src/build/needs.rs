@@ -4,6 +4,7 @@
 
 use super::dirs::Shape;
 use super::maps;
+use super::verity;
 use super::xattrs::{self, Refused, Stored, Values};
 use crate::error::{BuildError, Result};
 use crate::mkfs::inodes::{LOST_AND_FOUND, lost_and_found_blocks};
@@ -188,13 +189,15 @@ impl Needs {
             },
             Kind::File { size, .. } => {
                 let most = maps::most_blocks(geo).saturating_mul(block_len as u64);
-                if size > most {
+                if size > most || verity::end(tree.node(id), geo) > most {
                     return Err(BuildError::entry(
                         &tree.path(id),
                         format_args!("its {size} bytes are more than the {most} that a file has"),
                     ));
                 }
-                Ok(0)
+                // The passes over data know nothing of empty files.
+                let behind = verity::behind(tree.node(id), geo).filter(|_| size == 0);
+                Ok(behind.map_or(0, |(_, len)| len))
             }
             _ => Ok(0),
         }

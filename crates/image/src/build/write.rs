@@ -220,6 +220,7 @@ impl<'a> Writing<'a, '_, '_> {
             }
             Kind::File { size, .. } => {
                 inode.size = size;
+                inode.flags.set(InodeFlags::VERITY, node.meta.verity);
                 self.map(&mut inode, ino, &blocks)?;
             }
             Kind::Symlink(target) => {
@@ -250,7 +251,7 @@ impl<'a> Writing<'a, '_, '_> {
         let seed = csum.then(|| self.geo.fs_seed.inode(ino, inode.generation));
         let map = maps::encode(self.geo, &blocks.runs, &mut blocks.nodes.iter().copied(), seed);
         inode.i_block = map.i_block;
-        inode.blocks += blocks.count() * (self.geo.block_len() as u64 / 512);
+        inode.blocks += blocks.taken(self.geo) * (self.geo.block_len() as u64 / 512);
         for (at, bytes) in &map.nodes {
             self.blocks.put(self.out, at.0, bytes)?;
         }
@@ -363,7 +364,7 @@ impl<'a> Writing<'a, '_, '_> {
         *user += 1;
         let Some(at) = layout.xattrs(set).get(nr) else { return Ok(()) };
         inode.file_acl = *at;
-        inode.blocks += self.geo.block_len() as u64 / 512;
+        inode.blocks += self.geo.cluster_blocks(1) * (self.geo.block_len() as u64 / 512);
         if first {
             let mut block = stored.block(self.geo, nr, &needs.values);
             if self.geo.has_metadata_csum() {

@@ -173,7 +173,8 @@ impl Stored {
     /// Bytes for which the values in inodes of their own count in a file that has the set.
     pub(super) fn charged(&self, geo: &Geometry) -> u64 {
         let all = self.inside.iter().chain(&self.in_block).filter(|entry| entry.has_inode());
-        all.map(|entry| u64::from(entry.value_size).next_multiple_of(geo.block_len() as u64)).sum()
+        let cluster = geo.cluster_blocks(1) * geo.block_len() as u64;
+        all.map(|entry| u64::from(entry.value_size).next_multiple_of(cluster)).sum()
     }
 
     /// Adds up the users of each value: entries of inodes, and of blocks.

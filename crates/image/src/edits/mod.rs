@@ -3,8 +3,8 @@
 //! Edits are made in one order, whatever the order of the options: names that are left out first,
 //! so that nothing is asked of them; then numbers of owners are mapped, then set, then the mode,
 //! the times, and the root directory's owner. What a metadata file says of single files is stronger
-//! than all of these. Labels come last, for what that file has made as well. Each changes a file
-//! once, however many names it has.
+//! than all of these. Labels and fs-verity come last, for what that file has made as well. Each
+//! changes a file once, however many names it has.
 
 mod mode;
 mod owner;
@@ -35,6 +35,8 @@ use crate::tree::{Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSe
 pub struct Edits {
     /// Names that are left out, with all that is below them.
     pub exclude: Patterns,
+    /// Files that become such of fs-verity, by their names or those of directories above them.
+    pub verity: Patterns,
     /// How users are mapped.
     pub map_users: IdMap,
     /// How groups are mapped; as users if this is empty.
@@ -80,6 +82,15 @@ impl Edits {
         root.gid = self.root_owner.gid.unwrap_or(root.gid);
         if let Some(meta_file) = &self.meta_file {
             meta_file.apply(tree)?;
+        }
+        if !self.verity.is_empty() {
+            let verity = &self.verity;
+            let files = tree.files_in(
+                verity.start(),
+                |states, name, is_dir| verity.matches(states, name, is_dir),
+                |states, name| verity.enter(states, name),
+            );
+            files.into_iter().for_each(|id| tree.meta_mut(id).verity = true);
         }
         #[cfg(feature = "selinux")]
         if let Some(contexts) = &self.selinux {

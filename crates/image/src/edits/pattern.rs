@@ -1,4 +1,4 @@
-//! Patterns of names, as `--exclude` takes them.
+//! Patterns of names, as `--exclude` and `--verity` take them.
 //!
 //! `*` and `?` match no slash, `**` does, `[a-z]` and `[!a-z]` match one character, `\` takes the
 //! next one as it is. A pattern without a slash is for names in every directory; one with a slash
@@ -88,14 +88,14 @@ impl Patterns {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Reads a pattern, which an option has.
     ///
     /// # Errors
     /// A pattern that matches nothing or is not complete.
-    pub fn parse(text: &[u8]) -> Result<Self> {
+    pub fn parse(option: &str, text: &[u8]) -> Result<Self> {
         let refuse = |why: &str| {
             let shown = crate::error::shown(text);
-            Err(BuildError::Refused(format!("--exclude '{shown}': {why}")))
+            Err(BuildError::Refused(format!("{option} '{shown}': {why}")))
         };
         let trimmed = text.strip_suffix(b"/").unwrap_or(text);
         let mut path = trimmed.strip_prefix(b"/").unwrap_or(trimmed);
@@ -266,7 +266,7 @@ mod tests {
 
     /// As the walk over a tree does it.
     fn matches(pattern: &str, path: &str) -> bool {
-        let pattern = Pattern::parse(pattern.as_bytes()).expect(pattern);
+        let pattern = Pattern::parse("--exclude", pattern.as_bytes()).expect(pattern);
         let is_dir = path.ends_with('/');
         let parts: Vec<_> = path.trim_end_matches('/').split('/').collect();
         let (name, above) = parts.split_last().expect("a name");
@@ -309,14 +309,14 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text() {
-        let pattern = Pattern::parse(b"a?\xff").expect("parses");
+        let pattern = Pattern::parse("--exclude", b"a?\xff").expect("parses");
         assert!(pattern.matches(&pattern.start(), b"a\xfe\xff", false));
         assert!(!pattern.matches(&pattern.start(), b"a\xff\xfe", false));
     }
 
     #[test]
     fn long_names_take_no_longer_than_their_length() {
-        let pattern = Pattern::parse("a*".repeat(60).as_bytes()).expect("parses");
+        let pattern = Pattern::parse("--exclude", "a*".repeat(60).as_bytes()).expect("parses");
         assert!(!pattern.matches(&pattern.start(), &[b'b'; 255], false));
         assert!(!pattern.matches(&pattern.start(), &[b'a'; 59], false));
         assert!(pattern.matches(&pattern.start(), &[b'a'; 255], false));
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn what_is_no_pattern() {
         for text in ["", "/", "//", ".", "./", ".//", "/./", "[a", "a\\", "[!", "[a-"] {
-            let error = Pattern::parse(text.as_bytes()).expect_err(text).to_string();
+            let error = Pattern::parse("--exclude", text.as_bytes()).expect_err(text).to_string();
             assert!(error.starts_with("--exclude '"), "{error}");
         }
     }

@@ -38,7 +38,7 @@ fn meta_of<'t>(tree: &'t Tree, path: &str) -> &'t Meta {
 #[test]
 fn names_are_left_out() {
     let mut edits = Edits::default();
-    edits.exclude.push(Pattern::parse(b"*.o").expect("parses"));
+    edits.exclude.push(Pattern::parse("--exclude", b"*.o").expect("parses"));
     // An owner that is asked for only of what is left.
     edits.map_users.add("--map-users", "0:0:3").expect("a range");
     let tree = edit(tree(), &edits);
@@ -47,10 +47,29 @@ fn names_are_left_out() {
     assert_eq!(tree.len(), 4);
 
     let mut edits = Edits::default();
-    edits.exclude.push(Pattern::parse(b"/d/").expect("parses"));
+    edits.exclude.push(Pattern::parse("--exclude", b"/d/").expect("parses"));
     let tree = edit(super::tests::tree(), &edits);
     assert_eq!(tree.len(), 3);
     assert!(tree.find(b"h.o").is_some());
+}
+
+#[test]
+fn files_of_verity_are_named_by_any_name_or_directory() {
+    for (pattern, wanted) in [
+        ("h.o", [true, false]),
+        ("*.o", [true, true]),
+        ("d/", [true, true]),
+        ("/d/g*", [false, true]),
+        ("l", [false, false]),
+    ] {
+        let mut edits = Edits::default();
+        edits.verity.push(Pattern::parse("--verity", pattern.as_bytes()).expect("parses"));
+        let tree = edit(tree(), &edits);
+        assert_eq!(["d/f", "d/g.o"].map(|path| meta_of(&tree, path).verity), wanted, "{pattern}");
+        assert!(!meta_of(&tree, "d").verity && !meta_of(&tree, "l").verity, "{pattern}");
+    }
+    let error = Pattern::parse("--verity", b"/").expect_err("refused").to_string();
+    assert_eq!(error, "--verity '/': matches no name");
 }
 
 #[test]

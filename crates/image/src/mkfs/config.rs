@@ -10,7 +10,7 @@ use super::features::{self, Features};
 use super::options::{MkfsOptions, meant};
 use super::summary::Notes;
 use super::{Result, refuse};
-use extol_ondisk::{Compat, Incompat, orphan_file};
+use extol_ondisk::{Compat, Incompat, RoCompat, orphan_file};
 use extol_vfs::Size;
 
 /// Block sizes above this can be mounted by few machines.
@@ -76,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) features: Features,
     pub(crate) revision: u32,
     pub(crate) block_size: u32,
+    /// The block size, unless the volume has bigalloc.
+    pub(crate) cluster_size: u32,
     /// Blocks asked for; the layout may take fewer.
     pub(crate) blocks: u64,
     pub(crate) blocks_per_group: Option<u32>,
@@ -101,6 +103,12 @@ impl Config {
         let block_size = block_size(options, &usages)?;
         let blocks = blocks(bytes, block_size, &mut features)?;
         features::settle(&mut features, &asked, options, &mut notes)?;
+        let cluster_size = cluster_size(options, &features, block_size)?;
+        let ratio = u64::from(cluster_size / block_size);
+        let blocks = match blocks / ratio * ratio {
+            0 => return too_small(bytes, block_size),
+            blocks => blocks,
+        };
         let journal_dev = features.incompat.contains(Incompat::JOURNAL_DEV);
 
         let inode_size = inode_size(options, &features, revision, block_size)?;
@@ -112,13 +120,23 @@ impl Config {
             (0, None)
         } else {
             (
-                inodes(options, &usages, &features, block_size, blocks, inode_size)?,
+                inodes(
+                    options,
+                    &usages,
+                    &features,
+                    (block_size, cluster_size),
+                    blocks,
+                    inode_size,
+                )?,
                 reserved_gdt(options, blocks, block_size, desc_size)?,
             )
         };
         if reserved_gdt.is_some_and(|n| n > 0) {
             if revision == 0 {
                 return refuse("growing (resize=) needs revision 1");
+            }
+            if cluster_size > block_size {
+                return refuse("growing (resize=) and clusters (bigalloc) exclude each other");
             }
             features.compat.insert(Compat::RESIZE_INODE);
         }
@@ -134,6 +152,7 @@ impl Config {
             features,
             revision,
             block_size,
+            cluster_size,
             blocks,
             blocks_per_group: options.blocks_per_group,
             log_groups_per_flex,
@@ -200,6 +219,28 @@ pub(crate) fn too_small<T>(bytes: u64, block_size: u32) -> Result<T> {
         "{bytes} bytes are too few for a volume with blocks of {block_size} bytes: give a larger \
          SIZE"
     ))
+}
+
+/// Most blocks of a cluster: as many as an extent has.
+const MAX_RATIO: u32 = 32_768;
+
+/// Bytes of a cluster: with bigalloc 16 blocks unless something else was asked for.
+fn cluster_size(options: &MkfsOptions, features: &Features, block_size: u32) -> Result<u32> {
+    let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
+    if bigalloc && options.blocks_per_group.is_some() {
+        return refuse("blocks per group (-g) and bigalloc exclude each other");
+    }
+    let most = block_size.saturating_mul(MAX_RATIO).min(512 << 20);
+    match options.cluster_size {
+        Some(_) if !bigalloc => refuse("a cluster size (-C) needs the feature bigalloc"),
+        None if !bigalloc => Ok(block_size),
+        None => Ok(block_size * 16),
+        Some(size) if size.is_power_of_two() && (2 * block_size..=most).contains(&size) => Ok(size),
+        Some(size) => refuse(format!(
+            "bad cluster size {size}: it must be a power of two from {} to {most}",
+            2 * block_size
+        )),
+    }
 }
 
 fn log_groups_per_flex(options: &MkfsOptions, features: &Features) -> Result<u8> {
@@ -315,7 +356,7 @@ fn inodes(
     options: &MkfsOptions,
     usages: &[Usage],
     features: &Features,
-    block_size: u32,
+    (block_size, cluster_size): (u32, u32),
     blocks: u64,
     inode_size: u16,
 ) -> Result<u64> {
@@ -329,7 +370,7 @@ fn inodes(
                 64 << 20
             ));
         }
-        None => usages.last().map_or(16384, |u| u.bytes_per_inode).max(block_size),
+        None => usages.last().map_or(16384, |u| u.bytes_per_inode).max(cluster_size),
     };
     let inodes = match options.inodes {
         Some(0) => return refuse("bad number of inodes 0: it is less than 1"),

@@ -77,6 +77,7 @@ const SETTABLE: Features = Features {
         .union(Incompat::BIT64)
         .union(Incompat::INLINE_DATA)
         .union(Incompat::CSUM_SEED)
+        .union(Incompat::CASEFOLD)
         .union(Incompat::LARGE_DIR),
     ro_compat: RoCompat::LARGE_FILE
         .union(RoCompat::HUGE_FILE)
@@ -85,7 +86,9 @@ const SETTABLE: Features = Features {
         .union(RoCompat::SPARSE_SUPER)
         .union(RoCompat::UNINIT_BG)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::BIGALLOC)
         .union(RoCompat::PROJECT)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::VERITY),
 };
 
@@ -157,6 +160,12 @@ pub(crate) fn settle(
         features.ro_compat &= RoCompat::METADATA_CSUM;
         return Ok(());
     }
+    if options.extended.encoding.is_some() {
+        features.incompat.insert(Incompat::CASEFOLD);
+    }
+    if options.extended.strict_encoding && !features.incompat.contains(Incompat::CASEFOLD) {
+        return refuse("encoding_flags needs the feature casefold");
+    }
     if wants_journal {
         features.compat.insert(Compat::HAS_JOURNAL);
     }
@@ -178,6 +187,15 @@ pub(crate) fn settle(
             return refuse("feature metadata_csum_seed needs metadata_csum");
         }
         features.incompat.remove(Incompat::CSUM_SEED);
+    }
+    if features.ro_compat.contains(RoCompat::BIGALLOC) {
+        if !features.incompat.contains(Incompat::EXTENTS) {
+            return refuse("feature bigalloc needs extent");
+        }
+        if asked.compat.contains(Compat::RESIZE_INODE) {
+            return refuse("features bigalloc and resize_inode are not made together");
+        }
+        features.compat.remove(Compat::RESIZE_INODE);
     }
     if features.incompat.contains(Incompat::BIT64) && !features.incompat.contains(Incompat::EXTENTS)
     {

@@ -31,7 +31,8 @@ impl FileMap {
     /// Blocks the file takes, map included, in units of 512 bytes.
     pub(crate) fn sectors(&self, geo: &Geometry) -> u64 {
         let data: u64 = self.runs.iter().map(|r| r.end - r.start).sum();
-        (data + self.nodes.len() as u64) * (geo.block_len() as u64 / 512)
+        let clusters = geo.clusters(data) + self.nodes.len() as u64;
+        geo.cluster_blocks(clusters) * (geo.block_len() as u64 / 512)
     }
 
     /// Device block of a block of the file.

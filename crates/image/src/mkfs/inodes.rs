@@ -2,19 +2,20 @@
 //! reserved ones.
 //!
 //! Blocks are taken in the order in which mke2fs takes them: root, lost+found, resize inode,
-//! journal, multiple-mount block, orphan file. All inodes have generation 0 and the time of the
-//! making.
+//! journal, multiple-mount block, quota files, orphan file. All inodes have generation 0 and the
+//! time of the making.
 
 use super::filemap::{self, BlockImage, FileMap};
 use super::space::Space;
 use super::{MkfsError, Result};
 use extol_block::BlockNr;
+use extol_ondisk::quota::{Entry, InMemory, Kind, QuotaFile, Version};
 use extol_ondisk::{
-    Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, Time, dirent, orphan_file,
+    Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, OnDiskError, RoCompat,
+    Superblock, Time, dirent, orphan_file,
 };
 
 pub(crate) const LOST_AND_FOUND: InodeNr = InodeNr(11);
-pub(crate) const ORPHAN_FILE: InodeNr = InodeNr(12);
 
 /// lost+found has room for many names, so that the checker need not allocate.
 const LOST_AND_FOUND_BYTES: u64 = 16 << 10;
@@ -89,6 +90,10 @@ impl Builder<'_> {
     pub(crate) fn reserved(&mut self) {
         for ino in (1..self.geo.first_ino.0).map(InodeNr) {
             if [InodeNr::ROOT, InodeNr::RESIZE, InodeNr::JOURNAL].contains(&ino) {
+                continue;
+            }
+            let quota = [InodeNr::USER_QUOTA, InodeNr::GROUP_QUOTA].contains(&ino);
+            if quota && self.geo.ro_compat.contains(RoCompat::QUOTA) {
                 continue;
             }
             let mut inode = Inode::new_empty(self.geo);
@@ -194,9 +199,10 @@ impl Builder<'_> {
     }
 
     /// The orphan file, all entries free.
-    pub(crate) fn orphan_file(&mut self, len: u64) -> Result<()> {
-        let map = self.file(ORPHAN_FILE, 0o100_600, 1, 0, len)?;
-        let seed = self.geo.fs_seed.inode(ORPHAN_FILE, 0);
+    pub(crate) fn orphan_file(&mut self, len: u64) -> Result<InodeNr> {
+        let ino = self.next_number();
+        let map = self.file(ino, 0o100_600, 1, 0, len)?;
+        let seed = self.geo.fs_seed.inode(ino, 0);
         for nr in 0..len {
             let at = map.block(nr).unwrap_or_default();
             let mut bytes = vec![0; self.geo.block_len()];
@@ -206,8 +212,67 @@ impl Builder<'_> {
             }
             self.blocks.push((at, bytes));
         }
+        Ok(ino)
+    }
+
+    /// The first number that no inode has.
+    fn next_number(&self) -> InodeNr {
+        let last = self.inodes.iter().map(|(ino, _)| ino.0).max().unwrap_or_default();
+        InodeNr(last.max(LOST_AND_FOUND.0) + 1)
+    }
+
+    /// The quota files for users and groups, and for projects if there are some.
+    pub(crate) fn quota_files(&mut self, sb: &mut Superblock) -> Result<()> {
+        let projects = self.geo.ro_compat.contains(RoCompat::PROJECT);
+        for kind in Kind::ALL {
+            let (ino, named) = match kind {
+                Kind::User => (InodeNr::USER_QUOTA, &mut sb.usr_quota_inum),
+                Kind::Group => (InodeNr::GROUP_QUOTA, &mut sb.grp_quota_inum),
+                Kind::Project if projects => (self.next_number(), &mut sb.prj_quota_inum),
+                Kind::Project => continue,
+            };
+            *named = ino.0;
+            self.quota_file(ino, kind)?;
+        }
         Ok(())
     }
+
+    fn quota_file(&mut self, ino: InodeNr, kind: Kind) -> Result<()> {
+        let bytes = quota_bytes(kind, &self.inodes)?;
+        let block_len = self.geo.block_len();
+        let map = self.file(ino, 0o100_600, 1, 0, bytes.len().div_ceil(block_len) as u64)?;
+        if let Some((_, inode)) = self.inodes.last_mut() {
+            inode.size = bytes.len() as u64;
+            inode.flags |= InodeFlags::IMMUTABLE;
+        }
+        for (nr, part) in (0..).zip(bytes.chunks(block_len)) {
+            let mut block = vec![0; block_len];
+            block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            self.blocks.push((map.block(nr).unwrap_or_default(), block));
+        }
+        Ok(())
+    }
+}
+
+/// The contents of a quota file: what the root directory and lost+found use.
+fn quota_bytes(kind: Kind, inodes: &[(InodeNr, Inode)]) -> Result<Vec<u8>> {
+    let counted = inodes.iter().filter(|(ino, _)| [InodeNr::ROOT, LOST_AND_FOUND].contains(ino));
+    let made = || {
+        let mut file = QuotaFile::create(InMemory::default(), kind, Version::V1)?;
+        for (_, inode) in counted.clone() {
+            let id = match kind {
+                Kind::User => inode.uid,
+                Kind::Group => inode.gid,
+                Kind::Project => inode.projid,
+            };
+            let mut entry = file.get(id)?.unwrap_or(Entry::new(id));
+            entry.space = entry.space.saturating_add(inode.blocks.saturating_mul(512));
+            entry.inodes += 1;
+            file.set(&entry)?;
+        }
+        Ok(file.into_blocks().0)
+    };
+    made().map_err(|e: OnDiskError| MkfsError::Refused(format!("no quota files: {e}")))
 }
 
 /// Blocks of lost+found: 16 KiB, but at least two blocks and at most what the direct pointers map.

@@ -18,8 +18,11 @@ const MIN_LAST_GROUP: u64 = 50;
 /// already.
 pub(super) fn lay_out(sb: &mut Superblock, config: &Config) -> Result<Geometry> {
     let bs = config.block_size;
-    sb.first_data_block = u32::from(bs == 1024);
-    sb.blocks_per_group = config.blocks_per_group.unwrap_or(bs * 8).min(MAX_PER_GROUP);
+    let ratio = config.cluster_size / bs;
+    sb.first_data_block = u32::from(bs == 1024 && ratio == 1);
+    // (The bitmap counts clusters, and the group's blocks are a number of 32 bits.)
+    let most = MAX_PER_GROUP.min(u32::MAX / ratio / 8 * 8);
+    sb.blocks_per_group = config.blocks_per_group.unwrap_or(bs * 8).min(most) * ratio;
     sb.blocks_count = config.blocks;
     sb.log_groups_per_flex = config.log_groups_per_flex;
     sb.desc_size = config.desc_size;
@@ -32,13 +35,13 @@ pub(super) fn lay_out(sb: &mut Superblock, config: &Config) -> Result<Geometry> 
             Err(_) => return refuse("the volume has too many groups: use larger blocks"),
         };
         let Some(per_group) = inodes_per_group(sb, config, groups)? else {
-            sb.blocks_per_group -= 8;
+            sb.blocks_per_group -= 8 * ratio;
             sb.blocks_count = config.blocks;
             continue;
         };
         sb.inodes_per_group = per_group;
         sb.inodes_count = per_group * groups;
-        sb.clusters_per_group = sb.blocks_per_group;
+        sb.clusters_per_group = sb.blocks_per_group / ratio;
         reserve_descriptors(sb, config, groups);
         sb.r_blocks_count = reserved_blocks(config.reserved_percent, sb.blocks_count);
         place_backups(sb, groups);
@@ -59,8 +62,10 @@ pub(super) fn lay_out(sb: &mut Superblock, config: &Config) -> Result<Geometry> 
         if geo.has_super(last) {
             needed += 1 + u64::from(geo.desc_blocks()) + u64::from(geo.reserved_gdt());
         }
+        let needed = needed.next_multiple_of(u64::from(ratio));
+        let least = needed + MIN_LAST_GROUP * u64::from(ratio);
         let rest = in_groups % u64::from(sb.blocks_per_group);
-        if rest == 0 || rest >= needed + MIN_LAST_GROUP || (groups == 1 && rest >= needed) {
+        if rest == 0 || rest >= least || (groups == 1 && rest >= needed) {
             return Ok(geo);
         }
         if groups == 1 {

@@ -12,7 +12,7 @@
 //!                           per group tables    journal, orphans
 //! ```
 //!
-//! Refused: bigalloc, quota, casefold, encrypt.
+//! With clusters (bigalloc) metadata shares clusters, and each file has its own. Refused: encrypt.
 
 pub(crate) mod config;
 pub(crate) mod features;
@@ -31,7 +31,9 @@ pub(crate) mod write;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use options::{ExtendedOptions, FsType, JournalDevice, JournalOptions, MkfsOptions, OnError};
+pub use options::{
+    Encoding, ExtendedOptions, FsType, JournalDevice, JournalOptions, MkfsOptions, OnError,
+};
 pub use summary::{Notes, Summary};
 pub use uuid::volume_uuid;
 

@@ -122,6 +122,8 @@ pub struct MkfsOptions {
     pub least_block_size: Option<u32>,
     /// `-g`: blocks per group.
     pub blocks_per_group: Option<u32>,
+    /// Bytes of a cluster (`-C`), with the feature bigalloc.
+    pub cluster_size: Option<u32>,
     /// `-G`: groups per flexible group.
     pub groups_per_flex: Option<u32>,
     /// `-I`: bytes per inode.
@@ -159,6 +161,14 @@ pub struct MkfsOptions {
     pub signed_hash: Option<bool>,
 }
 
+/// A coding of names, with the rules by which they are folded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// UTF-8, folded as Unicode 12.1.0 says.
+    Utf8,
+}
+
 /// The options of `-E`.
 #[derive(Clone, Debug, Default)]
 pub struct ExtendedOptions {
@@ -187,6 +197,10 @@ pub struct ExtendedOptions {
     pub root_perms: Option<u16>,
     /// `num_backup_sb=`: copies of the superblock with sparse_super2.
     pub backup_superblocks: Option<u8>,
+    /// `encoding=`: how names are coded, for casefolded directories. It asks for casefold.
+    pub encoding: Option<Encoding>,
+    /// `encoding_flags=strict`: casefolded directories take only names in valid UTF-8.
+    pub strict_encoding: bool,
     /// `hash_seed=`, as UUID.
     pub hash_seed: Option<[u8; 16]>,
     /// `orphan_file_size=`; a plain number counts blocks.
@@ -204,16 +218,14 @@ const MOST_MMP_INTERVAL: u16 = 300;
 
 /// Extended options of mke2fs that are refused, and why.
 const REFUSED: &[(&str, &str)] = &[
-    ("encoding", "it needs the feature casefold, which Extol cannot make: use mke2fs"),
-    ("encoding_flags", "it needs the feature casefold, which Extol cannot make: use mke2fs"),
-    ("quotatype", "it needs the feature quota, which Extol cannot make: use mke2fs"),
+    ("quotatype", "-O quota makes quota files for users and groups, with project all three"),
     ("offset", "make the volume on a loop device: losetup --offset BYTES --show -f IMAGE"),
     ("android_sparse", "images here are ordinary sparse files"),
     ("root_selinux", "set the label on a mount: setfattr -n security.selinux"),
 ];
 
 /// Extended options that are taken; some that have a value end in `=`.
-const EXTENDED: [&str; 20] = [
+const EXTENDED: [&str; 22] = [
     "lazy_itable_init=",
     "lazy_journal_init=",
     "discard",
@@ -222,6 +234,8 @@ const EXTENDED: [&str; 20] = [
     "stride=",
     "stripe_width=",
     "stripe-width=",
+    "encoding=",
+    "encoding_flags=",
     "resize=",
     "desc_size=",
     "desc-size=",
@@ -296,6 +310,8 @@ impl MkfsOptions {
                 "desc_size" | "desc-size" => {
                     e.desc_size = Some(count(name, value, 0..=u16::MAX)?);
                 }
+                "encoding" => e.encoding = Some(encoding(text()?)?),
+                "encoding_flags" => e.strict_encoding = strict(text()?)?,
                 "packed_meta_blocks" => e.packed_meta_blocks = switch(name, value)?,
                 "root_owner" => e.root_owner = Some(owner(value)?),
                 "root_perms" => e.root_perms = Some(permissions(text()?)?),
@@ -377,6 +393,21 @@ fn whole(name: &str, text: &str, unit: u64, units: &str) -> Result<u32> {
     match u32::try_from(bytes / unit) {
         Ok(count) if bytes % unit == 0 => Ok(count),
         _ => refuse(format!("bad {name} \"{text}\": it must be a number of whole {units}")),
+    }
+}
+
+fn encoding(text: &str) -> Result<Encoding> {
+    match text {
+        "utf8" | "utf8-12.1" => Ok(Encoding::Utf8),
+        _ => refuse(format!("unknown encoding '{text}': Linux knows only utf8")),
+    }
+}
+
+fn strict(text: &str) -> Result<bool> {
+    match text {
+        "strict" => Ok(true),
+        "nostrict" => Ok(false),
+        _ => refuse(format!("unknown flag '{text}' of the encoding: it can be strict or nostrict")),
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     sb.max_mnt_count = u16::MAX;
     (sb.mkfs_time, sb.lastcheck, sb.wtime) = (now, now, now);
     sb.log_block_size = config.block_size.trailing_zeros() - 10;
-    sb.log_cluster_size = sb.log_block_size;
+    sb.log_cluster_size = config.cluster_size.trailing_zeros() - 10;
     sb.first_ino = 11;
     sb.inode_size = config.inode_size;
     if config.revision > 0 {
@@ -108,6 +108,12 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     }
     if config.features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         sb.checksum_type = 1;
+    }
+    if config.features.incompat.contains(Incompat::CASEFOLD) {
+        sb.encoding = Superblock::UTF8_12_1;
+        if options.extended.strict_encoding {
+            sb.encoding_flags = Superblock::STRICT_ENCODING;
+        }
     }
     if config.features.incompat.contains(Incompat::CSUM_SEED) {
         sb.checksum_seed = extol_ondisk::FsSeed::from_uuid(&sb.uuid).0;
@@ -171,6 +177,10 @@ impl Plan {
         tables::take_base(&mut space, &geo);
         let packed = options.extended.packed_meta_blocks;
         let places = tables::place_all(&mut space, &geo, options.extended.stride, packed)?;
+        if geo.has_clusters() {
+            // Metadata shares clusters; all else has its own.
+            space.take_clusters(u64::from(geo.cluster_ratio));
+        }
         let fixed = space.count_in(0..geo.blocks());
         let free = geo.blocks() - geo.first_data_block - fixed;
 
@@ -223,17 +233,21 @@ impl Plan {
             let block = multiple_mount_block(&mut sb, &geo, build.space, options)?;
             build.blocks.push(block);
         }
+        if geo.ro_compat.contains(RoCompat::QUOTA) {
+            build.quota_files(&mut sb)?;
+        }
         if geo.compat().contains(Compat::ORPHAN_FILE) {
-            build.orphan_file(orphan_file_blocks(options, config.block_size, geo.blocks())?)?;
-            sb.orphan_file_inum = inodes::ORPHAN_FILE.0;
+            let blocks = orphan_file_blocks(options, config.block_size, geo.blocks())?;
+            sb.orphan_file_inum = build.orphan_file(blocks)?.0;
         }
         let Builder { inodes, blocks, .. } = build;
         if let Some(journal) = &journal {
             back_up_journal_map(&mut sb, &inodes);
             sb.journal_inum = InodeNr::JOURNAL.0;
-            sb.overhead_clusters = journal.size.total();
+            let clusters = geo.clusters(u64::from(journal.size.total()));
+            sb.overhead_clusters = u32::try_from(clusters).unwrap_or(u32::MAX);
         }
-        let overhead = fixed + geo.first_data_block;
+        let overhead = geo.clusters(fixed + geo.first_data_block);
         sb.overhead_clusters =
             sb.overhead_clusters.saturating_add(u32::try_from(overhead).unwrap_or(u32::MAX));
 
@@ -309,13 +323,14 @@ impl Plan {
             let base = u64::from(geo.base_meta_blocks(group));
             // The last group's bitmap is padded, so it is always written.
             let last = group.0 == geo.groups() - 1;
-            flags.set(GroupFlags::BLOCK_UNINIT, !last && taken == base + self.own_blocks);
+            let own = !geo.has_clusters() && taken == base + self.own_blocks;
+            flags.set(GroupFlags::BLOCK_UNINIT, !last && own);
         }
         GroupDesc {
             block_bitmap: place.block_bitmap,
             inode_bitmap: place.inode_bitmap,
             inode_table: place.inode_table,
-            free_blocks: geo.group_blocks(group) - taken as u32,
+            free_blocks: geo.group_clusters(group) - geo.clusters(taken) as u32,
             free_inodes: geo.inodes_per_group - used,
             used_dirs: dirs,
             itable_unused,

@@ -12,11 +12,30 @@ pub(crate) struct Space {
     /// Start → end of taken runs: disjoint, not touching.
     taken: BTreeMap<u64, u64>,
     volume: Range<u64>,
+    /// Blocks are taken in units of so many.
+    unit: u64,
 }
 
 impl Space {
     pub(crate) fn new(volume: Range<u64>) -> Self {
-        Self { taken: BTreeMap::new(), volume }
+        Self { taken: BTreeMap::new(), volume, unit: 1 }
+    }
+
+    /// From now on whole clusters of `unit` blocks are taken; those taken in part are.
+    pub(crate) fn take_clusters(&mut self, unit: u64) {
+        self.unit = unit;
+        let runs = std::mem::take(&mut self.taken);
+        let mut last = 0..0;
+        for (start, end) in runs {
+            let whole = start / unit * unit..end.next_multiple_of(unit);
+            if whole.start > last.end {
+                self.taken.extend((last.end > 0).then_some((last.start, last.end)));
+                last = whole;
+            } else {
+                last = last.start..whole.end;
+            }
+        }
+        self.taken.extend((last.end > 0).then_some((last.start, last.end)));
     }
 
     /// Takes a range. Taking what is taken already is an own mistake.
@@ -24,8 +43,9 @@ impl Space {
         if len == 0 {
             return;
         }
-        let (mut start, mut end) = (start, start + len);
-        debug_assert!(self.is_free(start, len), "blocks {start}..{end} are taken already");
+        let mut end = (start + len).next_multiple_of(self.unit).min(self.volume.end);
+        let mut start = start / self.unit * self.unit;
+        debug_assert!(self.is_free(start, end - start), "blocks {start}..{end} are taken already");
         if let Some((&before, &stop)) = self.taken.range(..start).next_back()
             && stop == start
         {
@@ -57,7 +77,7 @@ impl Space {
 
     /// The first place for `len` blocks in a row that begins in `starts`.
     pub(crate) fn find(&self, starts: Range<u64>, len: u64) -> Option<u64> {
-        let mut at = starts.start.max(self.volume.start);
+        let mut at = starts.start.max(self.volume.start).next_multiple_of(self.unit);
         while at < starts.end && at.saturating_add(len) <= self.volume.end {
             match self.conflict(at..at + len) {
                 None => return Some(at),

@@ -218,13 +218,14 @@ fn write_groups(
     Ok(table)
 }
 
-/// Bits beyond the group are set.
+/// Bits beyond the group are set. With bigalloc each bit is a cluster, and those taken are whole.
 fn block_bitmap(plan: &Plan, group: GroupNr) -> Vec<u8> {
     let mut bits = vec![0xFF; plan.geo.block_len()];
     let all = plan.group_blocks(group);
-    bitmap::clear_range(&mut bits, 0, (all.end - all.start) as u32);
+    let bit = |block: u64| plan.geo.clusters(block - all.start) as u32;
+    bitmap::clear_range(&mut bits, 0, bit(all.end));
     for run in plan.space.taken_in(all.clone()) {
-        bitmap::set_range(&mut bits, (run.start - all.start) as u32, (run.end - all.start) as u32);
+        bitmap::set_range(&mut bits, bit(run.start), bit(run.end));
     }
     bits
 }
@@ -318,7 +319,10 @@ fn write_supers(
             };
             let from = from as usize * block_len;
             let bytes = &table[from..(from + descriptors as usize * block_len).min(table.len())];
-            out.write(first.plus(u64::from(has_super)), bytes)?;
+            // (A boot block may be before the primary superblock.)
+            let behind = first.plus(u64::from(has_super));
+            let at = if group.0 == 0 { geo.desc_block(group).0 } else { behind };
+            out.write(at, bytes)?;
         }
     }
     out.device.flush()?;

@@ -413,6 +413,7 @@ impl Listing<'_, '_> {
             times: self.into.times(times)?,
             xattrs: if set.is_empty() { XattrSetId::NONE } else { self.into.xattrs(set)? },
             implied: false,
+            verity: false,
         })
     }
 }

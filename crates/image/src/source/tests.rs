@@ -107,7 +107,7 @@ fn left_out_names_are_not_looked_at() {
     let image = root.join("image").metadata().expect("stat");
     let mut options = DirOptions { skip: vec![(image.dev(), image.ino())], ..Default::default() };
     for pattern in ["*.o", "/a/secret/"] {
-        options.exclude.push(Pattern::parse(pattern.as_bytes()).expect("parses"));
+        options.exclude.push(Pattern::parse("--exclude", pattern.as_bytes()).expect("parses"));
     }
     let mut builder = TreeBuilder::new(Limits::default());
     DirSource::open(root, options).expect("opens").scan(&mut builder).expect("scan");

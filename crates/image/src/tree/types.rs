@@ -73,6 +73,8 @@ pub struct Meta {
     pub xattrs: XattrSetId,
     /// The source does not say this: a directory that an archive names only as a parent.
     pub implied: bool,
+    /// Of a regular file: it becomes one of fs-verity.
+    pub verity: bool,
 }
 
 impl Meta {

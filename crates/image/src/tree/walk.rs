@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::add::TreeBuilder;
 use super::entries::NONE;
-use super::types::NodeId;
+use super::types::{Kind, NodeId};
 
 impl TreeBuilder {
     /// Removes names, with all that is below them. `state` is what is known of the root directory
@@ -34,6 +34,33 @@ impl TreeBuilder {
                 }
             }
         }
+    }
+
+    /// The regular files with a name that matches, or that is below one that does. States are as
+    /// for [`prune`](Self::prune).
+    pub(crate) fn files_in<S>(
+        &self,
+        state: S,
+        matches: impl Fn(&S, &[u8], bool) -> bool,
+        enter: impl Fn(&S, &[u8]) -> S,
+    ) -> Vec<NodeId> {
+        let (mut files, mut here) = (Vec::new(), Vec::new());
+        // With each directory: that everything in it matches.
+        let mut dirs = vec![(NodeId::ROOT, Rc::new(state), false)];
+        while let Some((dir, state, all)) = dirs.pop() {
+            self.list(dir, &mut here);
+            for &nr in &here {
+                let node = NodeId(self.entries.all[nr as usize].node);
+                let (kind, name) = (self.node(node).kind, self.entries.name(nr));
+                let matches = all || matches(&state, name, kind.is_dir());
+                if kind.is_dir() {
+                    dirs.push((node, Rc::new(enter(&state, name)), matches));
+                } else if matches && matches!(kind, Kind::File { .. }) {
+                    files.push(node);
+                }
+            }
+        }
+        files
     }
 
     /// All files that have a name, each once, in an order that depends on the names only.

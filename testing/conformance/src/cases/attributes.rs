@@ -1,16 +1,17 @@
 //! Extended attributes and chattr flags.
 
-use rustix::fs::{OFlags, XattrFlags};
+use rustix::fs::{OFlags, RenameFlags, XattrFlags};
 
 use super::{ANY, Case, EXT4, PLAIN, SECOND, by, case, chmod, keep, mkdir, put};
 use crate::Transcript;
 use crate::posix::{Posix, Time};
 
 pub(super) const CASES: &[Case] = &[
-    case("extended attributes", &["ext4", "1k", "inline", "small"], extended),
+    case("extended attributes", &["ext4", "1k", "inline", "small", "values"], extended),
     case("attributes on every kind", EXT4, on_every_kind),
     case("attributes of others", EXT4, of_others),
-    case("values that do not fit", &["ext4", "small"], too_large),
+    case("values that do not fit", &["ext4", "small", "values"], too_large),
+    case("values in inodes", &["values"], in_inodes),
     case("immutable and append-only", &["ext4", "inline"], marked),
     case("other flags", EXT4, other_flags),
     case("every flag", &["ext4", "inline", "ext3"], every_flag),
@@ -77,6 +78,56 @@ fn extended(fs: &dyn Posix, t: &mut Transcript) {
     fs.fsync(fd).unwrap();
     fs.close(fd);
     t.note("space", fs.stat("file").map(|s| s.blocks));
+}
+
+/// Values that only fit into inodes of their own: shared, replaced, moved to names and back.
+fn in_inodes(fs: &dyn Posix, t: &mut Transcript) {
+    let large = |seed: u8, len: usize| -> Vec<u8> { (0..len).map(|i| i as u8 ^ seed).collect() };
+    let files = ["a", "b", "c", "dir", "link"];
+    files[..3].iter().for_each(|name| put(fs, name, b"some contents"));
+    mkdir(fs, "dir");
+    fs.symlink("a", "link").unwrap();
+    let look = |t: &mut Transcript| {
+        for path in files {
+            t.note(&format!("list of {path}"), fs.listxattr(path, ROOM));
+            t.note(&format!("blocks of {path}"), fs.lstat(path).map(|s| s.blocks));
+        }
+    };
+    for path in files {
+        t.note(path, fs.setxattr(path, "trusted.same", &large(1, 5000), ANY));
+        t.note(path, fs.setxattr(path, "trusted.own", &large(path.as_bytes()[0], 3000), ANY));
+    }
+    look(t);
+    for (path, len) in [("a", 65_536), ("a", 1), ("a", 700), ("b", 65_537), ("dir", 900)] {
+        t.note(
+            &format!("{len} for {path}"),
+            fs.setxattr(path, "trusted.same", &large(2, len), ANY),
+        );
+        t.note("got", fs.getxattr(path, "trusted.same", ROOM).map(|v| v == large(2, len)));
+    }
+    look(t);
+    for n in 0..30 {
+        t.note("one more", fs.setxattr("c", &format!("user.n{n}"), &large(n, 1200), ANY));
+    }
+    look(t);
+    t.note("into a short buffer", fs.getxattr("c", "user.n3", 100));
+    t.note("size", fs.getxattr("c", "user.n3", 0).map(|v| v.len()));
+    t.note("replace", fs.setxattr("c", "user.n3", &large(9, 2000), XattrFlags::REPLACE));
+    t.note("create", fs.setxattr("c", "user.n3", &large(9, 2000), XattrFlags::CREATE));
+    for n in (0..30).step_by(3) {
+        t.note("remove", fs.removexattr("c", &format!("user.n{n}")));
+    }
+    // (e2fsck takes the target of a short link with a value in an inode for a map.)
+    for name in ["trusted.same", "trusted.own"] {
+        t.note("remove", fs.removexattr("link", name));
+    }
+    look(t);
+    let fd = fs.open("c", OFlags::RDONLY, 0).unwrap();
+    fs.fsync(fd).unwrap();
+    fs.close(fd);
+    t.note("unlink", fs.unlink("b"));
+    t.note("rename", fs.rename("c", "a", RenameFlags::empty()));
+    t.note("kept", fs.getxattr("a", "user.n4", ROOM).map(|v| v == large(4, 1200)));
 }
 
 fn on_every_kind(fs: &dyn Posix, t: &mut Transcript) {

@@ -68,13 +68,18 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
 }
 
 const EXT4: &[&str] = &["ext4"];
-const EXT4_1K: &[&str] = &["ext4", "1k"];
-const LAYOUTS: &[&str] = &["ext4", "1k", "inline", "ext3", "ext2"];
+const EXT4_1K: &[&str] = &["ext4", "1k", "bigalloc"];
+const LAYOUTS: &[&str] = &["ext4", "1k", "bigalloc", "inline", "ext3", "ext2"];
 
 /// Kinds of volumes.
 pub const VOLUMES: &[Volume] = &[
     Volume { name: "ext4", mke2fs: &["-t", "ext4", "-b", "4096"], prepare: None },
     Volume { name: "1k", mke2fs: &["-t", "ext4", "-b", "1024"], prepare: None },
+    Volume {
+        name: "bigalloc",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
+        prepare: None,
+    },
     Volume {
         name: "inline",
         mke2fs: &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
@@ -83,6 +88,11 @@ pub const VOLUMES: &[Volume] = &[
     Volume { name: "ext3", mke2fs: &["-t", "ext3", "-b", "1024"], prepare: None },
     Volume { name: "ext2", mke2fs: &["-t", "ext2", "-b", "4096"], prepare: None },
     Volume { name: "small", mke2fs: &["-t", "ext4", "-I", "128", "-b", "1024"], prepare: None },
+    Volume {
+        name: "values",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "ea_inode"],
+        prepare: None,
+    },
     Volume {
         name: "plain",
         mke2fs: &["-t", "ext4", "-O", "^flex_bg,^metadata_csum", "-m", "10"],

@@ -8,6 +8,7 @@ use rand::Rng as _;
 
 use super::Workload;
 use crate::actor::{Actor, Done};
+use crate::variant::Variant;
 
 #[derive(Debug)]
 pub(super) struct ShrinkData;
@@ -19,6 +20,12 @@ impl Workload for ShrinkData {
 
     fn about(&self) -> &'static str {
         "blocks move in front of a limit, and files into fewer pieces"
+    }
+
+    fn suits(&self, variant: &Variant) -> bool {
+        let small = variant.lazy_tables || variant.grows || variant.small_groups;
+        // Blocks do not move between clusters.
+        !small && !variant.has_feature("bigalloc")
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {

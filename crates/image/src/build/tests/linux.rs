@@ -24,7 +24,13 @@ fn linux_reads_everything_back() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let source = everything();
-    for words in ["-b 4096", "-b 1024", "-t ext2 -b 2048", "-b 4096 -O ^metadata_csum -I 128"] {
+    for words in [
+        "-b 4096",
+        "-b 1024",
+        "-t ext2 -b 2048",
+        "-b 4096 -O ^metadata_csum -I 128",
+        "-b 1024 -O bigalloc -C 8192",
+    ] {
         let path = image(dir.path(), &source, 100 << 20, words);
         let Some(mut attached) = Loop::attach(&path) else { return };
         let at = dir.path().join("mnt");
@@ -105,7 +111,13 @@ fn linux_goes_on_in_full_directories() {
     for i in 0..30_000 {
         source.add(format!("d/a name of some length, number {i}"), What::File(Vec::new()));
     }
-    for words in ["-b 1024", "-b 4096", "-b 1024 -O ^metadata_csum", "-b 1024 -O large_dir"] {
+    for words in [
+        "-b 1024",
+        "-b 4096",
+        "-b 1024 -O ^metadata_csum",
+        "-b 1024 -O large_dir",
+        "-b 1024 -O bigalloc -C 2048",
+    ] {
         let path = image(dir.path(), &source, 60 << 20, words);
         let Some(mut attached) = Loop::attach(&path) else { return };
         let at = dir.path().join("mnt");

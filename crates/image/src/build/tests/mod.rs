@@ -5,6 +5,7 @@ mod bytes;
 mod linux;
 mod random;
 mod sizes;
+mod verity;
 
 use super::*;
 use crate::mkfs::tests::harness;
@@ -73,6 +74,7 @@ impl Source for Made {
                 times: if sum % 2 == 0 { into.times(times)? } else { Default::default() },
                 xattrs: into.xattrs(all)?,
                 implied: false,
+                verity: false,
             };
             let rdev = |major, minor| Rdev { major, minor };
             let data = DataRef(nr as u64);
@@ -251,6 +253,10 @@ const VARIANTS: &[&str] = &[
     "-b 4096 -O inline_data",
     "-b 4096 -O mmp",
     "-b 4096 -O project,ea_inode",
+    "-b 4096 -O casefold",
+    "-b 1024 -O bigalloc -C 4096",
+    "-b 1024 -O bigalloc,ea_inode -C 32768",
+    "-b 4096 -O bigalloc,^metadata_csum,^flex_bg -C 16384",
     "-b 4096 -I 512 -G 4",
     "-b 1024 -g 1024 -G 2",
     "-b 4096 -E packed_meta_blocks=1",
@@ -266,8 +272,9 @@ fn all_variants_are_sound() {
     let path = dir.path().join("img");
     let has_e2fsck = harness::have("e2fsck");
     for words in VARIANTS {
-        // Each small file takes a block.
-        let size = if words.contains("65536") { 400 << 20 } else { 100 << 20 };
+        // Each small file takes a block, or a cluster.
+        let large = words.contains("65536") || words.contains("32768");
+        let size = if large { 400 << 20 } else { 100 << 20 };
         let (device, built) = made(&source, size, &options(words)).expect(words);
         check(&device, words);
         assert!(built.notes.is_empty(), "{words}: {:?}", built.notes);
@@ -345,6 +352,7 @@ fn what_cannot_be_stored_is_refused_by_name() {
         (one("l", What::Link(noise(1024, 1))), "-b 1024", "l: its target of 1024 bytes"),
         (one("f", What::Fifo), "-N 12 -b 4096 -O orphan_file -I 2048", ""),
         (one("f", What::Fifo), "-O journal_dev", "a journal device cannot hold files"),
+        (one("f", What::Fifo), "-O quota", "feature quota comes behind the files"),
     ] {
         match made(&source, 64 << 20, &options(words)) {
             Err(error) => {

@@ -11,7 +11,14 @@ fn as_needed(words: &str, free: Free) -> BuildOptions {
 #[test]
 fn the_measured_size_is_the_smallest() {
     let mut source = everything();
-    for words in ["", "-b 1024", "-t ext2", "-b 1024 -O ^has_journal", "-b 2048 -t ext3 -g 4096"] {
+    for words in [
+        "",
+        "-b 1024",
+        "-t ext2",
+        "-b 1024 -O ^has_journal",
+        "-b 2048 -t ext3 -g 4096",
+        "-b 1024 -O bigalloc -C 8192",
+    ] {
         for free in [Free::Bytes(0), Free::Percent(10.0), Free::Bytes(64 << 20)] {
             let options = as_needed(words, free);
             let tree = list(&mut source, &options).expect("list");

@@ -22,9 +22,10 @@ fn the_nearest_word_is_named() {
     // The list of names is the one that is taken.
     for name in EXTENDED {
         let bare = name.trim_end_matches('=');
-        let taken = ["", "=0", "=1", "=1:1", "=00112233-4455-6677-8899-aabbccddeeff"]
-            .iter()
-            .any(|value| o.set_extended(&format!("{bare}{value}")).is_ok());
+        let taken =
+            ["", "=0", "=1", "=1:1", "=utf8", "=strict", "=00112233-4455-6677-8899-aabbccddeeff"]
+                .iter()
+                .any(|value| o.set_extended(&format!("{bare}{value}")).is_ok());
         assert!(taken, "{name}");
     }
 }
@@ -86,7 +87,9 @@ fn option_texts() {
         "root_owner=5",
         "hash_seed=1",
         "offset=5",
-        "encoding=utf8",
+        "encoding=latin1",
+        "encoding",
+        "encoding_flags=",
         "quotatype=usrquota",
         "root_perms=8",
         "root_perms=+7",

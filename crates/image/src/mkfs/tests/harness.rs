@@ -95,6 +95,7 @@ pub(crate) fn options(args: &str) -> Result<MkfsOptions> {
                 Some(least) => options.least_block_size = Some(least.parse().expect("number")),
                 None => options.block_size = Some(number()),
             },
+            "-C" => options.cluster_size = Some(number()),
             "-g" => options.blocks_per_group = Some(number()),
             "-G" => options.groups_per_flex = Some(number()),
             "-I" => options.inode_size = Some(number()),

@@ -122,6 +122,10 @@ fn linux_mounts_and_writes() {
         (64, "-E packed_meta_blocks=1"),
         (64, "-r 0 -t ext2 -O none"),
         (64, "-J size=8"),
+        (64, "-O bigalloc"),
+        (64, "-b 1024 -O bigalloc -C 16384"),
+        (200, "-b 4096 -O bigalloc,orphan_file,^flex_bg -C 65536"),
+        (300, "-b 1024 -O bigalloc,inline_data -C 2048"),
     ];
     let lab = Lab::new();
     for (mib, args) in cases {

@@ -1,6 +1,7 @@
 //! mkfs against its peers: mke2fs makes the same volume from the same options, e2fsck finds
 //! nothing, Linux mounts it.
 
+mod clusters;
 pub(crate) mod harness;
 pub(crate) mod linux;
 mod peers;
@@ -10,7 +11,7 @@ use super::config::Config;
 use super::plan::{Contents, Plan};
 use super::{MkfsOptions, MkfsProgress, Stage, existing_contents, mkfs};
 use extol_block::{BlockDevice, MemDevice};
-use extol_ondisk::{Geometry, GroupDesc, GroupNr, Superblock};
+use extol_ondisk::{Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 
 /// The geometry of a default volume.
 pub(crate) fn geometry(block_size: u32, blocks: u64) -> Geometry {
@@ -53,6 +54,24 @@ fn what_is_written_reads_back() {
         "{text}"
     );
     assert!(device.allocated() < 4 << 20, "{} bytes written", device.allocated());
+}
+
+#[test]
+fn the_encoding_is_in_the_superblock() {
+    for (args, encoding, flags) in [
+        ("", 0, 0),
+        ("-O casefold", 1, 0),
+        ("-E encoding=utf8", 1, 0),
+        ("-E encoding=utf8-12.1,encoding_flags=strict", 1, 1),
+        ("-O casefold -E encoding_flags=strict", 1, 1),
+        ("-E encoding=utf8,encoding_flags=nostrict", 1, 0),
+    ] {
+        let device = MemDevice::new(64 << 20);
+        mkfs(&device, &harness::options(args).expect(args), &mut |_| {}).expect(args);
+        let sb = superblock(&device);
+        assert_eq!((sb.encoding, sb.encoding_flags), (encoding, flags), "{args}");
+        assert_eq!(sb.feature_incompat.contains(Incompat::CASEFOLD), encoding == 1, "{args}");
+    }
 }
 
 #[test]

@@ -378,6 +378,7 @@ impl<'a, 'i> Archive<'a, 'i> {
             times: tree.times(times)?,
             xattrs: if xattrs.is_empty() { XattrSetId::NONE } else { tree.xattrs(xattrs)? },
             implied: false,
+            verity: false,
         })
     }
 }
