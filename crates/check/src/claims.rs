@@ -151,7 +151,8 @@ fn vital(vol: &Vol) -> Result<Vec<u64>> {
         vital.extend([group.block_bitmap, group.inode_bitmap]);
     }
     let list = vol.inode(InodeNr::BAD_BLOCKS.0)?.unwrap_or_default();
-    if !list.is_empty() && (Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 }).blocks_lo() != 0 {
+    let list = Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 };
+    if list.i_block().iter().any(|byte| *byte != 0) {
         for (nr, group) in (0..).zip(&vol.groups) {
             vital.extend(written_tables(vol, nr, group));
         }

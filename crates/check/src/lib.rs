@@ -73,8 +73,6 @@
 //!
 //! - usage in quota files of a volume with ea_inode: not compared; that needs the users of each
 //!   attribute inode;
-//! - names and policies in encrypted directories: not compared; that needs the policies of all
-//!   files;
 //! - names of case-insensitive directories: not folded; their hashes and duplicates are not
 //!   checked;
 //! - directory blocks whose fake entries hide an old index: checked by their entries only.
@@ -101,6 +99,7 @@ mod open;
 mod orphans;
 mod passes;
 mod paths;
+mod policies;
 mod quota;
 mod raw;
 mod report;
