@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use extol_ondisk::{GroupFlags, InodeNr, RoCompat, bitmap};
+use extol_ondisk::{InodeNr, RoCompat};
 
 use crate::bits::{Bits, Claimed};
 use crate::error::Result;
@@ -151,27 +151,18 @@ fn vital(vol: &Vol) -> Result<Vec<u64>> {
         vital.extend([group.block_bitmap, group.inode_bitmap]);
     }
     let list = vol.inode(InodeNr::BAD_BLOCKS.0)?.unwrap_or_default();
-    if !list.is_empty() && (Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 }).blocks_lo() != 0 {
+    let list = Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 };
+    if list.i_block().iter().any(|byte| *byte != 0) {
         for (nr, group) in (0..).zip(&vol.groups) {
-            tables_in_use(vol, nr, group, &mut vital)?;
+            vital.extend(written_tables(vol, nr, group));
         }
     }
     vital.sort_unstable();
     Ok(vital)
 }
 
-/// The blocks of a group's table that hold inodes in use.
-fn tables_in_use(vol: &Vol, nr: u32, group: &Group, vital: &mut Vec<u64>) -> Result<()> {
-    let usable = group.table_ok && group.inode_bitmap_ok;
-    if !usable || vol.is_uninit(nr, GroupFlags::INODE_UNINIT) {
-        return Ok(());
-    }
-    let inodes = vol.block(group.inode_bitmap)?;
-    let per_block = vol.geo.inodes_per_block();
-    for at in 0..vol.geo.inode_table_blocks {
-        if bitmap::find_set(&inodes, at * per_block, (at + 1) * per_block).is_some() {
-            vital.push(group.inode_table + u64::from(at));
-        }
-    }
-    Ok(())
+/// The blocks of a group's table that were written: e2fsck takes all inodes of a bad one for used.
+fn written_tables(vol: &Vol, nr: u32, group: &Group) -> std::ops::Range<u64> {
+    let blocks = vol.scanned_inodes(nr).div_ceil(vol.geo.inodes_per_block());
+    group.inode_table..group.inode_table + u64::from(blocks)
 }

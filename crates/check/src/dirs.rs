@@ -13,6 +13,7 @@ use crate::bytes::{le8, le16, le32, part};
 use crate::error::Result;
 use crate::htree::Tree;
 use crate::inodes::{Dir, DirContent, Info, Inodes};
+use crate::policies::Policies;
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
@@ -60,11 +61,18 @@ pub(crate) fn entry_at(area: &[u8], at: usize, block_len: usize) -> Option<Entry
 }
 
 /// Reads and checks a directory.
-pub(crate) fn read(vol: &Vol, inodes: &Inodes, dir: &Dir, max_findings: usize) -> Result<Read> {
+pub(crate) fn read(
+    vol: &Vol,
+    inodes: &Inodes,
+    policies: &Policies,
+    dir: &Dir,
+    max_findings: usize,
+) -> Result<Read> {
     let to = Read { ino: dir.ino, dotdot: 0, names: 0, out: Findings::new(max_findings) };
     let mut reader = Reader {
         vol,
         inodes,
+        policies,
         dir,
         to,
         seen: HashMap::default(),
@@ -112,6 +120,7 @@ pub(crate) fn read(vol: &Vol, inodes: &Inodes, dir: &Dir, max_findings: usize) -
 struct Reader<'a> {
     vol: &'a Vol,
     inodes: &'a Inodes,
+    policies: &'a Policies,
     dir: &'a Dir,
     to: Read,
     /// Keyed hashes of the names so far, and their blocks: no volume can make two names collide.
@@ -123,6 +132,9 @@ struct Reader<'a> {
     /// How many of `.` and `..` were passed.
     dots: u8,
 }
+
+/// Bytes of the shortest encrypted name.
+const SHORTEST_ENCRYPTED: usize = 16;
 
 /// Where in the directory an entry is.
 #[derive(Clone, Copy)]
@@ -233,7 +245,9 @@ impl Reader<'_> {
         if !self.dir.encrypted && e.name.iter().any(|&c| c == 0 || c == b'/') {
             self.error(Kind::DirName, place, "a name with a zero byte or a slash");
         }
-        if named && self.dir.folds {
+        if named && self.dir.encrypted {
+            self.encrypted(e, place);
+        } else if named && self.dir.folds {
             self.folded_name(e, place);
         }
         self.kind(e, place);
@@ -361,6 +375,23 @@ impl Reader<'_> {
             self.error(Kind::DirUnusedInode, place, &what);
         }
         true
+    }
+
+    /// An entry of an encrypted directory: the name, and the policy of its inode.
+    fn encrypted(&mut self, e: Entry<'_>, place: Place) {
+        if e.name.len() < SHORTEST_ENCRYPTED {
+            let what = format!("an encrypted name has {} bytes", e.name.len());
+            self.error(Kind::Encryption, place, &what);
+        }
+        let Some(own) = self.policies.of(self.dir.ino) else { return };
+        let kind = self.inodes.get(e.ino).map_or(0, |info| info.kind);
+        let encryptable = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        let what = match self.policies.of(e.ino) {
+            Some(policy) if policy != own => "has another policy than its directory",
+            None if encryptable.iter().any(|wanted| *wanted as u8 == kind) => "is not encrypted",
+            _ => return,
+        };
+        self.error(Kind::Encryption, place, &format!("inode {} {what}", e.ino));
     }
 
     /// The type in an entry against that of its inode.

@@ -115,7 +115,8 @@ kinds! {
     XattrInode = "xattr_inode",
     /// Inline contents are bad.
     InlineData = "inline_data",
-    /// An encrypted inode without a usable context.
+    /// An encrypted inode without a usable context; a name or a policy that does not fit the
+    /// encrypted directory.
     Encryption = "encryption",
     /// A file of fs-verity whose contents, tree or descriptor have changed.
     Verity = "verity",

@@ -71,10 +71,7 @@
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
-//! - names and policies in encrypted directories: not compared; that needs the policies of all
-//!   files;
-//! - names of case-insensitive directories: not folded; their hashes and duplicates are not
-//!   checked;
+//! - hashes of names in directories that are encrypted and case-insensitive: not computed;
 //! - directory blocks whose fake entries hide an old index: checked by their entries only.
 //!
 //! Volumes with features that neither Linux nor e2fsprogs has today are refused
@@ -99,6 +96,7 @@ mod open;
 mod orphans;
 mod passes;
 mod paths;
+mod policies;
 mod quota;
 mod raw;
 mod report;

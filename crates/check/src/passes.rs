@@ -113,7 +113,8 @@ impl Passes<'_> {
         let pieces: Vec<&[Dir]> = scan.dirs.chunks(DIRS_PER_PIECE).collect();
         let read = |n: usize| -> Result<Vec<dirs::Read>> {
             let piece = pieces.get(n).copied().unwrap_or_default();
-            piece.iter().map(|dir| dirs::read(vol, &scan.inodes, dir, max)).collect()
+            let policies = &scan.shared.policies;
+            piece.iter().map(|dir| dirs::read(vol, &scan.inodes, policies, dir, max)).collect()
         };
         let read = self.pieces(Pass::Directories, pieces.len(), &read)?;
         let mut read: Vec<dirs::Read> = read.into_iter().flatten().collect();

@@ -93,6 +93,16 @@ impl<'a> Raw<'a> {
         le32(self.b, 0x70)
     }
 
+    /// Number and size of the fragment, of inodes of the Hurd.
+    pub(crate) fn fragment(&self) -> u16 {
+        le16(self.b, 0x74)
+    }
+
+    /// The block of the translator, of inodes of the Hurd.
+    pub(crate) fn translator(&self) -> u32 {
+        le32(self.b, 0x24)
+    }
+
     pub(crate) fn extra_isize(&self) -> u16 {
         if self.b.len() > OLD { le16(self.b, 0x80) } else { 0 }
     }

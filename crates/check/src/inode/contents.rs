@@ -1,5 +1,6 @@
 //! An inode's blocks, size and counts.
 
+use extol_block::BlockNr;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat};
 
 use super::verity::is_verity;
@@ -8,7 +9,7 @@ use crate::error::Result;
 use crate::inodes::{Dir, DirContent, Info};
 use crate::map::{Mapped, Walk};
 use crate::raw::Raw;
-use crate::report::Kind;
+use crate::report::{Finding, Kind};
 use crate::xattr::Attributes;
 
 impl InodeCheck<'_> {
@@ -34,6 +35,7 @@ impl InodeCheck<'_> {
             let mut walk = Walk::new(vol, Some(self.claims), raw, keeps, &mut to.out);
             walk.truncating = vol.orphans.contains(&ino);
             mapped = walk.run()?;
+            self.translator(raw, to);
         }
         if is_verity(raw) && raw.links() != 0 {
             self.verity(raw, &mapped, to)?;
@@ -86,6 +88,21 @@ impl InodeCheck<'_> {
         Ok(block.inodes)
     }
 
+    /// The Hurd's inodes have one block more. (e2fsck finds it beside the old map only.)
+    fn translator(&self, raw: Raw<'_>, to: &mut Scanned) {
+        let block = u64::from(raw.translator());
+        let extents = self.vol.incompat(Incompat::EXTENTS) && raw.has(InodeFlags::EXTENTS);
+        if block == 0 || extents || !self.of_hurd() {
+            return;
+        }
+        if self.vol.geo.is_valid_block(BlockNr(block)) {
+            self.claims.claim(block, 1, raw.ino, "the translator's block", &mut to.out);
+        } else {
+            let what = "the translator's block is not on the volume";
+            to.out.push(Finding::error(Kind::BlockMap, what).inode(raw.ino).block(block));
+        }
+    }
+
     fn count_of_blocks(&self, raw: Raw<'_>, clusters: u64, to: &mut Scanned) {
         let geo = &self.vol.geo;
         let huge = self.vol.ro_compat(RoCompat::HUGE_FILE) && raw.has(InodeFlags::HUGE_FILE);
@@ -97,7 +114,8 @@ impl InodeCheck<'_> {
                 "the inode states {found} blocks (in units of {}), but has {wanted}",
                 if huge { geo.block_len() } else { 512 }
             );
-            to.err(raw.ino, Kind::InodeBlocks, what);
+            let finding = Finding::error(Kind::InodeBlocks, what).inode(raw.ino);
+            to.out.push(if self.of_hurd() { finding.beyond() } else { finding });
         }
     }
 

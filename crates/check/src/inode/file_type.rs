@@ -7,10 +7,35 @@ use crate::bytes::{join, le8, le16, le32};
 use crate::error::Result;
 use crate::inodes::Info;
 use crate::raw::{Raw, extent_header_ok};
-use crate::report::Kind;
+use crate::report::{Finding, Kind};
 use crate::xattr::Attributes;
 
+/// Indexes of attributes whose names e2fsck takes for ones with a prefix.
+const PREFIXED: [u8; 8] = [1, 2, 3, 4, 6, 7, 8, 10];
+
 impl InodeCheck<'_> {
+    /// The context of an encrypted inode.
+    fn context(&self, raw: Raw<'_>, to: &mut Scanned) -> Result<()> {
+        let attributes = Attributes { vol: self.vol, claims: self.claims, raw };
+        let good = |c: &Vec<u8>| matches!((le8(c, 0), c.len()), (1, 28) | (2, 40));
+        if let Some(context) = attributes.value(|index| index == 9, b"c", false)?.filter(good) {
+            self.lock().policies.add(raw.ino, &context);
+            return Ok(());
+        }
+        let what = "the inode is encrypted but has no usable context";
+        let finding = Finding::error(Kind::Encryption, what).inode(raw.ino);
+        // e2fsck takes any index without a prefix for that of contexts; Linux does not.
+        let other = attributes.value(|index| !PREFIXED.contains(&index), b"c", false)?;
+        match other.filter(good) {
+            Some(context) => {
+                self.lock().policies.add(raw.ino, &context);
+                to.out.push(finding.beyond());
+            }
+            None => to.out.push(finding),
+        }
+        Ok(())
+    }
+
     /// Type against contents. False if the map need not be checked.
     pub(super) fn kind(&self, raw: Raw<'_>, info: &mut Info, to: &mut Scanned) -> Result<bool> {
         let (vol, ino) = (self.vol, raw.ino);
@@ -29,11 +54,7 @@ impl InodeCheck<'_> {
             to.err(ino, Kind::InodeFlags, "a symbolic link inside the inode has the extents flag");
         }
         if raw.has(InodeFlags::ENCRYPT) {
-            let context = Attributes { vol, claims: self.claims, raw }.value(9, b"c", false)?;
-            let good = context.is_some_and(|c| matches!((le8(&c, 0), c.len()), (1, 28) | (2, 40)));
-            if !good {
-                to.err(ino, Kind::Encryption, "the inode is encrypted but has no usable context");
-            }
+            self.context(raw, to)?;
         }
         let Some(kind) = raw.kind() else {
             to.err(ino, Kind::InodeMode, format!("mode {:o} is no file type", raw.mode()));

@@ -46,7 +46,7 @@ impl InodeCheck<'_> {
                 let finding = Finding::error(Kind::InlineData, what).inode(ino);
                 // e2fsck takes names to end with a zero byte, Linux does not.
                 let attributes = Attributes { vol, claims: self.claims, raw };
-                let padded = attributes.value(7, b"data", true)?.is_some();
+                let padded = attributes.value(|index| index == 7, b"data", true)?.is_some();
                 to.out.push(if padded { finding.beyond() } else { finding });
             }
         }
@@ -66,6 +66,10 @@ impl InodeCheck<'_> {
     }
 
     pub(super) fn inline_value(&self, raw: Raw<'_>) -> Result<Option<Vec<u8>>> {
-        Attributes { vol: self.vol, claims: self.claims, raw }.value(7, b"data", false)
+        Attributes { vol: self.vol, claims: self.claims, raw }.value(
+            |index| index == 7,
+            b"data",
+            false,
+        )
     }
 }

@@ -5,7 +5,7 @@ mod file_type;
 mod flags;
 mod verity;
 
-use extol_ondisk::superblock::CREATOR_LINUX;
+use extol_ondisk::superblock::{CREATOR_HURD, CREATOR_LINUX};
 use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat};
 
 use crate::bytes::{le16, le32};
@@ -232,10 +232,17 @@ impl InodeCheck<'_> {
         Ok(())
     }
 
+    fn of_hurd(&self) -> bool {
+        self.vol.sb.creator_os == CREATOR_HURD
+    }
+
     /// Fields that have to be zero.
     fn fields(&self, raw: Raw<'_>, to: &mut Scanned) {
         let (vol, ino) = (self.vol, raw.ino);
         let linux = vol.sb.creator_os == CREATOR_LINUX;
+        if raw.fragment() != 0 && self.of_hurd() {
+            to.err(ino, Kind::InodeField, "a fragment, which no file has");
+        }
         if raw.faddr() != 0 {
             to.err(ino, Kind::InodeField, "the fragment address is not zero");
         }

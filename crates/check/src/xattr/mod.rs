@@ -16,6 +16,7 @@ use extol_ondisk::{BlockNr, Compat, Incompat, InodeFlags, xattr};
 use crate::bytes::{le32, part};
 use crate::claims::Claims;
 use crate::error::Result;
+use crate::policies::Policies;
 use crate::raw::Raw;
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     blocks: HashMap<u64, Block>,
     /// How many attributes name an inode as their value.
     pub value_refs: HashMap<u32, u64>,
+    /// Policies of encrypted inodes.
+    pub policies: Policies,
 }
 
 #[derive(Debug)]

@@ -9,8 +9,14 @@ use crate::error::Result;
 
 impl Attributes<'_> {
     /// The value of an attribute. `None` if it is not there, or if the attributes cannot be read as
-    /// a whole. `padded`: zero bytes behind the name do not matter.
-    pub(crate) fn value(&self, index: u8, name: &[u8], padded: bool) -> Result<Option<Vec<u8>>> {
+    /// a whole. `index`: which indexes are meant. `padded`: zero bytes behind the name do not
+    /// matter.
+    pub(crate) fn value(
+        &self,
+        index: impl Fn(u8) -> bool + Copy,
+        name: &[u8],
+        padded: bool,
+    ) -> Result<Option<Vec<u8>>> {
         let mut found = None;
         let area = self.raw.attributes();
         if area.len() > 4 && le32(area, 0) == xattr::MAGIC {
@@ -71,7 +77,7 @@ fn find(
     b: &[u8],
     base: usize,
     entries: std::ops::Range<usize>,
-    index: u8,
+    index: impl Fn(u8) -> bool,
     (name, padded): (&[u8], bool),
     found: &mut Option<Vec<u8>>,
 ) {
@@ -81,7 +87,7 @@ fn find(
         if padded {
             own = own.split(|&c| c == 0).next().unwrap_or_default();
         }
-        if e.index() == index && own == name {
+        if index(e.index()) && own == name {
             let from = base + e.offset();
             *found = Some(if e.size() == 0 {
                 Vec::new()
@@ -106,9 +112,9 @@ mod tests {
         ];
         let area = xattr::build_ibody(&entries, 120).unwrap();
         let end = readable(&area, 4, 4).unwrap();
-        let get = |index, name: &[u8]| {
+        let get = |index: u8, name: &[u8]| {
             let mut found = None;
-            find(&area, 4, 4..end, index, (name, false), &mut found);
+            find(&area, 4, 4..end, |i| i == index, (name, false), &mut found);
             found
         };
         assert_eq!(get(9, b"c").as_deref(), Some(&b"context"[..]));

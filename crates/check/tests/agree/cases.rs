@@ -74,3 +74,54 @@ fn an_orphan_file_without_a_journal() {
     let report = checked(&image, "no journal");
     assert_eq!((report.errors, report.errors_of_e2fsck), (1, 1), "{report}");
 }
+
+/// What only inodes of the Hurd have, on regular files and on others; and their count of blocks,
+/// which e2fsck does not look at.
+#[test]
+fn fields_of_the_hurd() {
+    if !able() {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    let options = ["-t", "ext2", "-b", "1024", "-o", "hurd", "-O", "^filetype"];
+    let fields = ["translator 3000", "translator 99999", "translator 1", "frag 1", "fsize 2"];
+    let source = scratch.path().join("source");
+    std::fs::write(&source, b"contents").expect("write");
+    let (mut errors, mut clean) = (0, 0);
+    for name in ["file", "link", "fifo"] {
+        for field in fields.into_iter().chain(["blocks 40", "blocks 0"]) {
+            let image = Image::mke2fs(scratch.path(), "a.img", 4 * MIB, &options);
+            let write = format!("write {} file", source.display());
+            let set = format!("sif {name} {field}");
+            debugfs(&image.path, &[&write, "symlink link target", "mknod fifo p", &set]);
+            let report = checked(&image, &set);
+            errors += u64::from(report.errors_of_e2fsck > 0);
+            clean += u64::from(report.errors_of_e2fsck == 0);
+            image.remove();
+        }
+    }
+    assert!(errors >= 9 && clean >= 9, "{errors} with errors, {clean} without");
+}
+
+/// The list of bad blocks names a block of an inode table in which no inode is in use.
+#[test]
+fn bad_blocks_in_tables_that_are_written() {
+    if !able() {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    let kinds: [&[&str]; 2] = [&["-t", "ext2"], &["-t", "ext4"]];
+    let mut errors = Vec::new();
+    for kind in kinds {
+        let options = [kind, &["-b", "1024", "-I", "128", "-N", "1024"]].concat();
+        let image = Image::mke2fs(scratch.path(), "a.img", 4 * MIB, &options);
+        let table = run_ok(tool("debugfs").args(["-R", "imap <1000>"]).arg(&image.path));
+        let block = table.split("block ").last().and_then(|rest| rest.split(',').next());
+        let block = block.expect("a block");
+        let set = format!("sif <1> block[0] {block}");
+        debugfs(&image.path, &[&set, "sif <1> size 1024", "sif <1> blocks 2"]);
+        errors.push(checked(&image, kind[1]).errors_of_e2fsck > 0);
+        image.remove();
+    }
+    assert_eq!(errors, [true, false], "with checksums the end of the table was never written");
+}

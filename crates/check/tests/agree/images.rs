@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extol::vfs::{Creds, FileSystem as _, NewNode, SetAttr, XattrSet};
+use extol::vfs::{
+    Creds, EnableVerity, FileSystem as _, NewNode, SetAttr, VolumeControl as _, XattrSet,
+};
 use extol::{Ext4, FsError, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
-use extol_testkit::{Image, KernelMount, Scratch, TreeSpec, make_tree};
+use extol_testkit::{
+    Image, KernelMount, Scratch, TreeSpec, add_encryption_key, make_tree, set_encryption_policy,
+};
 
 /// A kind of volume: name, size in MiB, arguments for mke2fs.
 pub type Variant = (&'static str, u64, &'static [&'static str]);
@@ -48,6 +52,9 @@ pub const VARIANTS: &[Variant] = &[
         16,
         &["-t", "ext4", "-b", "1024", "-O", "casefold,^metadata_csum,uninit_bg"],
     ),
+    ("encrypt", 16, &["-t", "ext4", "-b", "4096", "-O", "encrypt"]),
+    ("encrypt-no-csum", 16, &["-t", "ext4", "-b", "4096", "-O", "encrypt,^metadata_csum"]),
+    ("verity", 16, &["-t", "ext4", "-b", "1024", "-O", "verity"]),
     ("hurd", 16, &["-t", "ext2", "-b", "1024", "-o", "hurd"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
     ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
@@ -100,6 +107,9 @@ pub fn fill_by_linux(scratch: &Scratch, image: &Image, (name, ..): Variant, seed
             rustix_setxattr(&file, &value);
         }
     }
+    if name.starts_with("encrypt") {
+        encrypted(mount.path());
+    }
     // Fragments, so that extent trees get levels.
     let comb = mount.path().join("fragments");
     let file = std::fs::File::create(comb).expect("create");
@@ -110,6 +120,25 @@ pub fn fill_by_linux(scratch: &Scratch, image: &Image, (name, ..): Variant, seed
     drop(file);
     mount.unmount();
     true
+}
+
+/// An encrypted tree.
+fn encrypted(root: &Path) {
+    let dir = root.join("secret");
+    std::fs::create_dir(&dir).expect("mkdir");
+    let key: Vec<u8> = (1..=64).collect();
+    let identifier = add_encryption_key(root, None, &key);
+    let policy: Vec<u8> = [2, 1, 4, 3, 0, 0, 0, 0].into_iter().chain(identifier).collect();
+    set_encryption_policy(&dir, &policy).expect("a policy");
+    for n in 0..60_usize {
+        let file = dir.join(format!("file-{n}-{}", "n".repeat(n * 3)));
+        std::fs::write(file, vec![n as u8; n * 700]).expect("write");
+        let link = dir.join(format!("link-{n}"));
+        std::os::unix::fs::symlink("t".repeat(1 + n * 40), link).expect("symlink");
+    }
+    let inner = dir.join("inner");
+    std::fs::create_dir(&inner).expect("mkdir");
+    std::fs::hard_link(dir.join("file-0-"), inner.join("linked")).expect("link");
 }
 
 fn rustix_setxattr(file: &Path, value: &[u8]) {
@@ -146,6 +175,7 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
         }
     }
     fill_casefolded(&fs);
+    fill_verified(&fs);
     let mut file = fs.create_file("/sparse").expect(must);
     for n in 0..60 {
         file.write_all_at(b"tooth", n * 12_288).expect(must);
@@ -183,6 +213,21 @@ fn fill_casefolded(fs: &Arc<Ext4>) {
     }
     for n in 0..200 {
         fs.write_file(format!("/folded/Name Of A File {n}"), b"").expect(must);
+    }
+}
+
+/// Files of fs-verity, if the volume has the feature.
+fn fill_verified(fs: &Ext4) {
+    let must = "a step of Extol";
+    for (n, len) in [0, 900, 70_000].into_iter().enumerate() {
+        let name = format!("/verified{n}");
+        fs.write_file(&name, vec![n as u8; len]).expect(must);
+        let how = EnableVerity { algorithm: 1, block_size: 1024, ..EnableVerity::default() };
+        let ino = fs.inode(&name).expect(must).ino();
+        if fs.enable_verity(ino, &how).is_err() {
+            fs.remove_file(&name).expect(must);
+            break;
+        }
     }
 }
 

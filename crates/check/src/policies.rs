@@ -1,0 +1,31 @@
+//! Encryption policies of inodes, to be compared with those of their directories.
+
+use std::collections::HashMap;
+
+/// Bytes of a context that differ between the inodes of a policy, at its end.
+const NONCE: usize = 16;
+
+/// The policies that were met, by number, and the inodes that have them.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    known: HashMap<Vec<u8>, u32>,
+    of: HashMap<u32, u32>,
+}
+
+impl Policies {
+    /// Keeps the policy of an inode, which is in its context.
+    pub(crate) fn add(&mut self, ino: u32, context: &[u8]) {
+        let policy = context.get(..context.len().saturating_sub(NONCE)).unwrap_or_default();
+        let next = self.known.len() as u32;
+        let nr = match self.known.get(policy) {
+            Some(nr) => *nr,
+            None => *self.known.entry(policy.to_vec()).or_insert(next),
+        };
+        self.of.insert(ino, nr);
+    }
+
+    /// The number of an inode's policy.
+    pub(crate) fn of(&self, ino: u32) -> Option<u32> {
+        self.of.get(&ino).copied()
+    }
+}
