@@ -85,7 +85,7 @@ limits_of() {
         fast_commit) runs=600 ;;
         fuse_request) runs=6000 ;;
         log | journal_log | partition_table | oci | identify) runs=10000 ;;
-        qcow2 | vmdk | vhdx | meta_file | tar) runs=40000 ;;
+        qcow2 | vmdk | vhdx | meta_file | tar | verity | fscrypt | casefold) runs=40000 ;;
     esac
     echo "-seed=1 -reload=0 -runs=$runs -max_total_time=120"
 }

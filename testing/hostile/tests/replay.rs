@@ -92,7 +92,8 @@ macro_rules! tests {
 }
 
 tests! {
-    superblock group_desc inode extent indirect dirent htree xattr acl orphan_file quota mmp bitmap
+    superblock group_desc inode extent indirect dirent htree xattr acl orphan_file quota verity
+    fscrypt casefold mmp bitmap
     journal_format journal_log fast_commit fuse_request mount_options log check volume tar
     identify partition_table container oci meta_file tune qcow2 vmdk vhdx
     resize

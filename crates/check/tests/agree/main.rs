@@ -77,8 +77,8 @@ fn volumes_of_extol_are_clean() {
     assert!(filled >= 15, "Extol mounted only {filled} of {} kinds", VARIANTS.len());
 }
 
-/// `EXTOL_AGREE=kind:seed` repeats one comparison; `EXTOL_LONG=1` makes thousands, `EXTOL_KINDS=a,b`
-/// only those of these kinds.
+/// `EXTOL_AGREE=kind:seed` repeats one comparison; `EXTOL_LONG=1` makes thousands, and
+/// `EXTOL_KINDS=a,b` only those of these kinds.
 #[test]
 fn damaged_volumes_get_the_same_result() {
     if !able() {

@@ -12,6 +12,9 @@
 //! | `fast_commit` | records, or the bytes of the fast-commit area (checksums are made right), on a sound volume |
 //! | `fuse_request` | requests of the kernel |
 //! | `mount_options` | the text |
+//! | `verity` | where the file ends, a descriptor, its tree |
+//! | `fscrypt` | a context (its length first), then a name or target |
+//! | `casefold` | two names (the length of one first) |
 //! | `tar` | an archive (its checksums are made right), plain or compressed |
 //! | `identify`, `partition_table`, `qcow2`, `vmdk`, `vhdx` | places on a device, and the bytes there: see [`disks`](mod@disks) |
 //! | `container` | a file that packs a volume, as it is |
@@ -23,6 +26,7 @@ mod archives;
 mod decoders;
 pub mod disks;
 mod fast;
+mod features;
 mod journal;
 mod quota;
 mod requests;
@@ -58,6 +62,9 @@ pub const ALL: &[Target] = &[
     Target { name: "acl", run: decoders::acl },
     Target { name: "orphan_file", run: decoders::orphan_file },
     Target { name: "quota", run: quota::quota },
+    Target { name: "verity", run: features::verity },
+    Target { name: "fscrypt", run: features::fscrypt },
+    Target { name: "casefold", run: features::casefold },
     Target { name: "mmp", run: decoders::mmp },
     Target { name: "bitmap", run: decoders::bitmap },
     Target { name: "journal_format", run: journal::format },
