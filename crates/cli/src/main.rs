@@ -23,6 +23,7 @@
 //!     ├── resize.rs       resize    tune.rs  tune2fs's options
 //!     ├── defrag.rs       defrag, on a mount and on a volume that is not mounted
 //!     ├── files/          ls, cat, cp, put, rm, chmod, verity … on a volume that is not mounted
+//!     ├── keys.rs         keys of encrypted files (-o key=, --key)
 //!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual/         manual pages, completions of shells
@@ -45,6 +46,7 @@ mod inspect;
 mod interrupt;
 #[cfg(test)]
 mod json_tests;
+mod keys;
 mod limits;
 mod loop_device;
 mod maintenance;

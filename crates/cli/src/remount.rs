@@ -46,7 +46,8 @@ pub struct How {
 }
 
 /// What belongs to a mount for its whole life. (Beside what depends on the mount: [`is_fixed`].)
-const FIXED: [&str; 21] = [
+const FIXED: [&str; 22] = [
+    "key",
     "untrusted",
     "max_threads",
     "writeback_cache",

@@ -45,6 +45,7 @@ pub use read::{
 pub use told::open_told;
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Summary};
+pub use extol::options::Keys;
 pub use extol::resize::{Minimum, ResizeError, ResizeProgress, Resized, Target};
 pub use extol::tune::{Request, ReservedBlocks, TuneError};
 pub use extol_vfs::Size;

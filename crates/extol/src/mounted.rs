@@ -251,6 +251,7 @@ impl MountedFs {
     /// True if the file's data goes through the log.
     pub fn journals_data(&self, st: &InodeState) -> bool {
         st.is_regular()
+            && !encrypted::is_encrypted(&st.node)
             && self.vol.journal.has_log()
             && (self.fixed.data == DataMode::Journal
                 || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)

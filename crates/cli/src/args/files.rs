@@ -18,6 +18,9 @@ pub struct VolumeArgs {
     #[arg(short = 'o', value_name = "OPTIONS",
         value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
+    /// A key of encrypted files: a file with its raw bytes, 16 to 64 (may be repeated).
+    #[arg(long = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
     /// Disk image or block device, not mounted.
     pub source: PathBuf,
 }
@@ -294,7 +297,8 @@ pub struct DefragArgs {
 impl DefragArgs {
     /// The volume, if it is one that is not mounted.
     pub fn volume(&self) -> VolumeArgs {
-        VolumeArgs { options: self.options.clone(), source: self.source.clone() }
+        let (options, source) = (self.options.clone(), self.source.clone());
+        VolumeArgs { options, keys: Vec::new(), source }
     }
 
     /// What is named beside the first operand.

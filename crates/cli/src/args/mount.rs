@@ -39,6 +39,9 @@ macro_rules! mount_options {
   io_uring, noio_uring
         requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it:
         Linux 6.14, switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]
+  key=FILE
+        a key of encrypted files: FILE has its raw bytes, 16 to 64, and nothing else; may be
+        repeated
   untrusted
         ro, nosuid, nodev and noexec, whatever other options say; the volume is checked first,
         and the mount fails without a sandbox

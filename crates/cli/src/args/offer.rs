@@ -32,6 +32,7 @@ pub const MOUNT: &[&str] = &[
     "max_threads=",
     "io_uring",
     "noio_uring",
+    "key=",
     "untrusted",
     "writeback_cache",
     "nowriteback_cache",
@@ -94,8 +95,17 @@ pub const MOUNT: &[&str] = &[
 ];
 
 /// For the options of commands that open a volume without a mount.
-pub const OPENING: &[&str] =
-    &["backing=", "expand=", "journal_path=", "norecovery", "offset=", "ro", "sb=", "sizelimit="];
+pub const OPENING: &[&str] = &[
+    "backing=",
+    "expand=",
+    "journal_path=",
+    "key=",
+    "norecovery",
+    "offset=",
+    "ro",
+    "sb=",
+    "sizelimit=",
+];
 
 /// For `-o` of replay.
 pub const REPLAY: &[&str] =

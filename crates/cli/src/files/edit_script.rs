@@ -22,7 +22,7 @@ use super::change::{Change, recover};
 use super::put::STDIN;
 use crate::args::{EditArgs, Step, VolumeArgs};
 use crate::interrupt;
-use crate::options::{self, Opening};
+use crate::options::Opening;
 use crate::text_file;
 use crate::volume::{self, Source};
 
@@ -74,8 +74,9 @@ fn parse(script: &[u8], args: &EditArgs) -> Result<Vec<(usize, Step)>> {
             true => at("a command without its arguments"),
             false => at(&failure.line),
         })?;
-        if !step.change().volume().options.is_empty() {
-            return Err(at("-o is given to extol edit, not to a line"));
+        let VolumeArgs { options, keys, .. } = step.change().volume();
+        if !options.is_empty() || !keys.is_empty() {
+            return Err(at("-o and --key are given to extol edit, not to a line"));
         }
         if let Step::Put(put) = &step
             && put.paths.iter().rev().skip(1).any(|path| path == STDIN)
@@ -108,7 +109,7 @@ impl Step {
 
 /// Opens the volume. Inode tables are not zeroed meanwhile: that would take room of the batch.
 fn open(args: &VolumeArgs) -> Result<Tree> {
-    let Opening { volume: mut options, part } = options::opening(&args.options)?;
+    let Opening { volume: mut options, part } = super::opening(args)?;
     if options.access.read_only {
         return Err(Failure::usage(
             "-o ro and -o norecovery cannot be used with a command that changes the volume",

@@ -48,7 +48,7 @@ use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 use crate::args::VolumeArgs;
 use crate::options::Opening;
 use crate::volume::{self, Source, Volume, VolumeOptions};
-use crate::{interrupt, options};
+use crate::{interrupt, keys, options};
 
 pub use change::change;
 #[cfg(test)]
@@ -89,7 +89,7 @@ pub struct Tree {
 impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
-        let Opening { volume: mut options, part } = options::opening(&args.options)?;
+        let Opening { volume: mut options, part } = opening(args)?;
         let source = Source { path: &args.source, part };
         if write && options.access.read_only {
             return Err(Failure::usage(
@@ -249,6 +249,13 @@ impl Tree {
         let parent = if parent.is_empty() { b"/" } else { parent };
         Ok((self.find(OsStr::from_bytes(parent), true)?, name))
     }
+}
+
+/// The options of an opening, with the keys.
+fn opening(args: &VolumeArgs) -> Result<Opening> {
+    let mut opening = options::opening(&args.options)?;
+    keys::add(&args.keys, &mut opening.volume.keys)?;
+    Ok(opening)
 }
 
 /// True if a path ends with a name, and not with the root directory, `.` or `..`.

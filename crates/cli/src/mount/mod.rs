@@ -135,11 +135,12 @@ fn run_daemon(
     attached: Option<LoopDevice>,
     target: &MountTarget,
 ) -> Result<()> {
-    let Split { mut config, mut volume, metrics, untrusted, mut part, .. } = split;
+    let Split { mut config, mut volume, metrics, keys, untrusted, mut part, .. } = split;
     if attached.is_some() {
         part.window = Window::default();
     }
     use_inherited_device(request.fd, &mut config)?;
+    crate::keys::add(&keys, &mut volume.keys)?;
     confined::prepare_sandbox(request, &volume, untrusted)?;
 
     let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;

@@ -121,12 +121,13 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// Words that the list itself has, beside those of the kernel and the library.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "loop",
     "offset=",
     "sizelimit=",
     "expand=",
     "backing=",
+    "key=",
     "untrusted",
     "metrics=",
     "fakeroot",

@@ -11,12 +11,14 @@ mod foreign;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 
 use extol_block::open::{Backing, Window};
 use extol_cli_common::{Failure, Result};
 use extol_fuse::MountConfig;
 use extol_vfs::{NumberError, bytes_text, number};
 
+use crate::keys;
 use crate::volume::VolumeOptions;
 
 pub use foreign::{is_passed_over, unknown};
@@ -38,7 +40,7 @@ const MOST_OFFSET: u64 = i64::MAX as u64;
 /// Largest cache, in bytes: a tebibyte.
 const MOST_CACHE: u64 = 1 << 40;
 
-/// The option whose value is a path.
+/// The option whose value is the path of a journal.
 const JOURNAL_PATH: &[u8] = b"journal_path=";
 
 /// The parts of an option list.
@@ -48,6 +50,8 @@ pub struct Split {
     pub volume: VolumeOptions,
     /// Where to serve counters.
     pub metrics: Option<String>,
+    /// Files with keys of encrypted files. They are read where the volume is opened.
+    pub keys: Vec<PathBuf>,
     /// The volume is not trusted.
     pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
@@ -88,6 +92,7 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
         },
         volume: VolumeOptions::default(),
         metrics: None,
+        keys: Vec::new(),
         untrusted: false,
         is_loop: false,
         part: Part::default(),
@@ -135,6 +140,13 @@ impl Split {
                 return Err(bad("journal_path=", "give a file or a device"));
             }
             self.volume.journal.path = Some(OsStr::from_bytes(path).into());
+            return Ok(Word::Taken);
+        }
+        if let Some(path) = word.as_bytes().strip_prefix(keys::OPTION) {
+            if path.is_empty() {
+                return Err(bad("key=", "give a file with the bytes of a key"));
+            }
+            self.keys.push(OsStr::from_bytes(path).into());
             return Ok(Word::Taken);
         }
         let Some(text) = text_of(word) else {
@@ -318,6 +330,10 @@ pub fn opening(lists: &[impl AsRef<OsStr>]) -> Result<Opening> {
             options.journal.path = Some(OsStr::from_bytes(path).into());
             continue;
         }
+        if let Some(path) = word.as_bytes().strip_prefix(keys::OPTION).filter(|p| !p.is_empty()) {
+            keys::add(&[OsStr::from_bytes(path).into()], &mut options.keys)?;
+            continue;
+        }
         let taken = match text_of(&word) {
             Some(text) if take_part(text, part)? => true,
             Some(text) => {
@@ -411,6 +427,19 @@ mod tests {
             let failure = super::split(&[OsStr::from_bytes(list)], true).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{list:?}");
         }
+    }
+
+    /// What is handed to the process that serves names them again.
+    #[test]
+    fn files_of_keys_are_named_and_not_read() {
+        let list = OsStr::from_bytes(b"ro,key=/a\xff,key=/b\\,c,noatime");
+        let split = super::split(&[list], false).unwrap();
+        let files = [OsStr::from_bytes(b"/a\xff"), OsStr::new("/b,c")];
+        assert_eq!(split.keys, files);
+        assert_eq!(super::split(&split.words, false).unwrap().keys, files);
+        assert!(split.volume.keys.is_empty());
+        assert_eq!(super::split(&lists("key="), false).unwrap_err().code, Failure::USAGE);
+        assert_eq!(opening(&lists("key=/no/key")).unwrap_err().code, Failure::FAILED);
     }
 
     #[test]

@@ -29,11 +29,12 @@ mod tests;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_block::ScatteredWrite;
+use extol_block::{AlignedBuf, ScatteredWrite};
 use extol_ondisk::InodeFlags;
 use extol_vfs::Result;
 
 use super::clusters;
+use super::encryption;
 use super::flush::flush;
 use super::order::{self, Order};
 use super::writepages;
@@ -104,6 +105,8 @@ struct BatchFile<'a> {
     st: WriteGuard<'a>,
     lblk: u32,
     run: Run,
+    /// What goes to the device in place of the pages.
+    encrypted: Option<AlignedBuf>,
 }
 
 struct Batch<'a> {
@@ -125,8 +128,14 @@ impl<'a> Batch<'a> {
         let Ok(goal) = map::goal(vol, &st.node, lblk) else { return false };
         // No preallocation: most small files never grow, and files of a batch lie close.
         let Ok(run) = vol.alloc.take(goal, len, len) else { return false };
+        let plain =
+            |at| st.pages.get(lblk.saturating_add(at)).map_or(&[][..], |page| &page.data[..]);
+        let Ok(encrypted) = encryption::encrypt(self.fs, &st, lblk, len, plain) else {
+            vol.alloc.give_back(run);
+            return false;
+        };
         self.bytes += u64::from(len) * vol.geo.block_len() as u64;
-        self.files.push(BatchFile { st, lblk, run });
+        self.files.push(BatchFile { st, lblk, run, encrypted });
         true
     }
 
@@ -161,13 +170,13 @@ fn write_data(fs: &MountedFs, files: &[BatchFile<'_>]) -> Result<()> {
     by_block.sort_unstable_by_key(|file| file.run.start);
     let mut pieces: Vec<(Run, Vec<IoSlice<'_>>)> = Vec::new();
     for file in by_block {
-        let pages = file.st.pages.range(file.lblk).map(|(_, page)| IoSlice::new(&page.data));
+        let slices = file.slices();
         match pieces.last_mut() {
             Some((run, bufs)) if run.end() == file.run.start => {
                 run.len += file.run.len;
-                bufs.extend(pages);
+                bufs.extend(slices);
             }
-            _ => pieces.push((file.run, pages.collect())),
+            _ => pieces.push((file.run, slices)),
         }
     }
     let writes: Vec<ScatteredWrite<'_>> = pieces
@@ -180,9 +189,20 @@ fn write_data(fs: &MountedFs, files: &[BatchFile<'_>]) -> Result<()> {
 }
 
 impl BatchFile<'_> {
+    /// What goes to the device.
+    fn slices(&self) -> Vec<IoSlice<'_>> {
+        match &self.encrypted {
+            Some(bytes) => vec![IoSlice::new(bytes)],
+            None => {
+                let pages = self.st.pages.range(self.lblk);
+                pages.map(|(_, page)| IoSlice::new(&page.data)).collect()
+            }
+        }
+    }
+
     /// Maps the written blocks.
     fn map(self, fs: &MountedFs) -> Result<()> {
-        let Self { mut st, lblk, run } = self;
+        let Self { mut st, lblk, run, .. } = self;
         let range = (lblk, lblk.saturating_add(run.len));
         let (pages, reserved) = st.pages.take_range(range.0, range.1);
         let (result, used) = writepages::map_written(fs, &mut st, lblk, run, reserved);

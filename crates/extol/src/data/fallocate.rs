@@ -13,6 +13,7 @@ use super::truncate::{drop_pages, unmap, zero_inside};
 use super::writepages::{check_not_system, credits_for_groups};
 use super::{flush, write};
 use crate::alloc::Run;
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -39,6 +40,12 @@ pub(crate) fn fallocate(
     let end = offset.checked_add(len).ok_or(FsError::FileTooLarge)?;
     if end > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
         return Err(FsError::FileTooLarge);
+    }
+    let shifts = matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange);
+    if shifts && encrypted::is_encrypted(&st.node) {
+        return Err(FsError::NotSupported(
+            "moving blocks of an encrypted file: each is encrypted for its place",
+        ));
     }
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
         let contents = inline::read(&st.node)?;

@@ -26,7 +26,7 @@
 //! - DA-4: a failed data write aborts the journal (`MountedFs::data_write_failed`): no fsync that
 //!   covers it succeeds.
 //!
-//! Clean data stays in memory ([`cache`]).
+//! Clean data stays in memory ([`cache`]). Encrypted files: [`encryption`].
 //!
 //! Locking: the inode's lock is held throughout; readers share it.
 
@@ -35,6 +35,7 @@ pub(crate) mod cache;
 mod clusters;
 pub(crate) mod delalloc;
 pub(crate) mod dirty;
+pub(crate) mod encryption;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
 pub(crate) mod order;

@@ -1,10 +1,10 @@
 //! Reads file data: from dirty pages, readahead, the data cache or the device.
 
 use extol_block::{AlignedBuf, BlockNr};
-use extol_fscrypt::FileKey;
 use extol_vfs::{FsError, Result};
 
 use super::cache::LARGE;
+use super::encryption;
 use super::readahead::{FileReadahead, Next};
 use super::verity;
 use crate::error;
@@ -39,7 +39,8 @@ pub(crate) fn read_with(
     if st.node.raw.flags.contains(InodeFlags::VERITY) {
         return verity::read(fs, st, offset, buf, ahead).map(|()| n);
     }
-    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+    // (An encrypted file with this flag is damaged, and has no key.)
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) && encryption::key(fs, st)?.is_none() {
         let data = inline::read(&st.node)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let part = data.get(from..).unwrap_or_default();
@@ -52,7 +53,7 @@ pub(crate) fn read_with(
     Ok(n)
 }
 
-/// Reads a part that ends inside the file from pages and blocks, as it is there.
+/// Reads a part that ends inside the file from pages and blocks: as it is there, decrypted.
 pub(super) fn unverified(
     fs: &MountedFs,
     st: &InodeState,
@@ -60,48 +61,23 @@ pub(super) fn unverified(
     buf: &mut [u8],
     ahead: Option<&FileReadahead>,
 ) -> Result<()> {
-    pieces(fs, st, offset, buf, &mut |pblk, inside, part, at| {
-        read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))
+    let Some(key) = encryption::key(fs, st)? else {
+        return pieces(fs, st, offset, buf, &mut |pblk, inside, part, at| {
+            read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))
+        });
+    };
+    encryption::read_blocks(fs, offset, buf, |from, blocks| {
+        pieces(fs, st, from, blocks, &mut |pblk, inside, part, at| {
+            read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))?;
+            key.decrypt(at / key.unit() as u64, part);
+            Ok(())
+        })
     })
 }
 
 /// Reads what a file of fs-verity has behind its end; holes are zeros.
 pub(super) fn behind(fs: &MountedFs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<()> {
     unverified(fs, st, offset, buf, None)
-}
-
-/// Most bytes that are decrypted together.
-const DECRYPTED: u64 = 1 << 18;
-
-/// As [`read`], of an encrypted file. Whole data units are read and decrypted; the device and the
-/// data cache have them as they are encrypted.
-pub(crate) fn read_encrypted(
-    fs: &MountedFs,
-    st: &InodeState,
-    key: &FileKey,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<usize> {
-    let bs = fs.vol.geo.block_len() as u64;
-    let left = st.node.raw.size.saturating_sub(offset);
-    let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-    let mut done = 0;
-    while done < n {
-        let at = offset + done as u64;
-        let from = at / bs * bs;
-        let end = (offset + n as u64).next_multiple_of(bs).min(from + DECRYPTED);
-        let mut whole = AlignedBuf::new((end - from) as usize, PAGE);
-        pieces(fs, st, from, &mut whole, &mut |pblk, inside, part, at| {
-            read_mapped(fs, st, pblk, inside, part, None)?;
-            key.decrypt(at / key.unit() as u64, part);
-            Ok(())
-        })?;
-        let inside = (at - from) as usize;
-        let k = (n - done).min(whole.len() - inside);
-        buf[done..done + k].copy_from_slice(&whole[inside..inside + k]);
-        done += k;
-    }
-    Ok(n)
 }
 
 /// Splits a read at `offset` that ends inside the file: fills in dirty pages and holes, and passes

@@ -7,6 +7,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::clusters;
+use super::encryption;
 use super::order;
 use super::writepages::check_not_system;
 use super::{read, write};
@@ -150,6 +151,9 @@ pub(crate) fn zero_inside(
             let buf = h.create(pblk).map_err(error::journal)?;
             h.modify(&buf, |b| b.copy_from_slice(&block)).map_err(error::journal)
         });
+    }
+    if encryption::zero_part(fs, st, (lblk, pblk), (from, to))? {
+        return Ok(());
     }
     order::about_to_change(&fs.vol, pblk, from)?;
     let at = pblk.offset(fs.vol.geo.block_size) + from as u64;

@@ -9,7 +9,8 @@ use super::cache::LARGE;
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
-use super::{clusters, flush, order, read, writeback, zero_out};
+use super::{clusters, encryption, flush, order, read, writeback, zero_out};
+use crate::encrypted;
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -45,6 +46,8 @@ pub(crate) fn write(
     }
     let bs = fs.vol.geo.block_len();
     let direct = !fs.journals_data(st);
+    // (What is encrypted is copied.)
+    let most = if encryption::key(fs, st)?.is_some() { encryption::TOGETHER } else { usize::MAX };
     let mut done = 0;
     let mut result = Ok(());
     while done < data.len() {
@@ -53,7 +56,7 @@ pub(crate) fn write(
         let inside = (at % bs as u64) as usize;
         let left = data.len() - done;
         let step = if direct && inside == 0 && left >= LARGE {
-            let whole = left - left % bs;
+            let whole = (left - left % bs).min(most);
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {
                 // No space for all: goes on block by block, as far as space lasts.
@@ -119,6 +122,9 @@ pub(crate) fn zero_tail(
         return put_page(fs, cell, st, lblk, 0, &block);
     }
     let inside = (old % bs) as usize;
+    if encryption::zero_part(fs, st, (lblk, pblk), (inside, bs as usize))? {
+        return Ok(());
+    }
     let at = pblk.offset(fs.vol.geo.block_size) + inside as u64;
     let mut tail = vec![0; bs as usize - inside];
     fs.vol.dev.read_at(&mut tail, at).map_err(error::device)?;
@@ -137,6 +143,7 @@ fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -
     let vol = &fs.vol;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
     let may_begin = fs.inline_files()
+        && !encrypted::is_encrypted(&st.node)
         && st.node.raw.size == 0
         && st.node.raw.blocks == 0
         && st.pages.is_empty();

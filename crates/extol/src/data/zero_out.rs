@@ -7,7 +7,7 @@
 
 use extol_vfs::{FsError, Result};
 
-use crate::alloc::write_zeros;
+use super::encryption;
 use crate::error;
 use crate::inodes::InodeState;
 use crate::map::{self, MappedRun, Mapping, Progress};
@@ -35,9 +35,10 @@ pub(crate) fn around(fs: &MountedFs, st: &mut InodeState, lblk: u32) -> Result<(
     if len > MOST || u64::from(end) > st.node.raw.size.div_ceil(bs as u64) {
         return Err(FsError::NoSpace);
     }
+    let key = encryption::key(fs, st)?;
     let zero = |from: u32, to: u32| {
-        let at = run.pblk.plus(u64::from(from - run.lblk)).offset(vol.geo.block_size);
-        write_zeros(&*vol.dev, at, (to - from) as usize * bs)
+        let at = run.pblk.plus(u64::from(from - run.lblk));
+        encryption::zeros(fs, key.as_deref(), (from, at), to - from)
     };
     let zeroed = zero(run.lblk, lblk).and_then(|()| zero(lblk + 1, end));
     vol.journal.note_data_write();

@@ -14,7 +14,7 @@ use super::htree;
 use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
-use super::search::{Spot, check_name, find, lookup};
+use super::search::{Spot, check_name, find, lookup_stored};
 use super::shape::{BlockKind, Shape, count};
 use super::sought::{self, Sought};
 use crate::fast_commit::eligibility;
@@ -36,7 +36,7 @@ pub(crate) fn credits_add(vol: &Volume, dir: &Node) -> u32 {
 /// included: one block.
 pub(crate) const REMOVE_CREDITS: u32 = 1;
 
-/// Adds a name. [`FsError::Exists`] if it is there already.
+/// Adds a name, as it is on disk. [`FsError::Exists`] if it is there already.
 pub(crate) fn add(
     vol: &Volume,
     h: &mut Handle,
@@ -55,7 +55,7 @@ pub(crate) fn add(
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
     if !inline::is_inline(dir) {
         add_to_blocks(vol, h, dir, new)?;
-    } else if lookup(vol, dir, name)?.is_some() {
+    } else if lookup_stored(vol, dir, name)?.is_some() {
         return Err(FsError::Exists);
     } else if !inline::dir_add(vol, dir, name, ino, kind)? {
         add_outside(vol, h, dir, new)?;
@@ -75,6 +75,7 @@ pub(crate) fn add_at(
     ino: InodeNr,
     kind: FileType,
 ) -> Result<bool> {
+    let name = spot.on_disk(name);
     let Place::Vacant(Some(vacant)) = &spot.place else {
         return add(vol, h, dir, name, ino, kind).map(|()| false);
     };
@@ -131,7 +132,8 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
     moved
 }
 
-/// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
+/// Removes a name, as it is on disk, and gives the inode it led to. [`FsError::NotFound`] if it is
+/// not there.
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
@@ -154,11 +156,11 @@ pub(crate) fn remove_at(
     name: &[u8],
     spot: &Spot,
 ) -> Result<InodeNr> {
-    let on_disk = spot.stored.as_deref().unwrap_or(name);
-    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, on_disk) };
+    let name = spot.on_disk(name);
+    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let ino = remove_from_block(vol, h, dir, on_disk, found)?;
+    let ino = remove_from_block(vol, h, dir, name, found)?;
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
 }
@@ -205,7 +207,7 @@ fn check_ordinary(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Lets a name lead to another inode. [`FsError::NotFound`] if it is not there.
+/// Lets a name, as it is on disk, lead to another inode. [`FsError::NotFound`] if it is not there.
 pub(crate) fn replace(
     vol: &Volume,
     h: &mut Handle,

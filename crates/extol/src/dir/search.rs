@@ -38,6 +38,13 @@ pub(crate) struct Spot {
     pub(super) stored: Option<Vec<u8>>,
 }
 
+impl Spot {
+    /// The name on disk of what users call `name`, for which this was found.
+    pub fn on_disk<'n>(&'n self, name: &'n [u8]) -> &'n [u8] {
+        self.stored.as_deref().unwrap_or(name)
+    }
+}
+
 /// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;

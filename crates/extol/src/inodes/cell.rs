@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use extol_fscrypt::FileKey;
 use extol_jbd2::{DeferredWrite, Tid};
 use extol_ondisk::{FileType, InodeFlags, Time};
 use extol_sync::rank::{self, Rank, Ranked};
@@ -43,6 +44,8 @@ pub(crate) struct InodeState {
     pub values_counted: i64,
     /// Of a file of fs-verity, once it was read.
     pub verity: OnceLock<Arc<FileVerity>>,
+    /// Of an encrypted file, once its contents were needed.
+    pub key: OnceLock<Arc<FileKey>>,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
@@ -68,6 +71,7 @@ impl InodeState {
             deferred: None,
             reserve: None,
             verity: OnceLock::new(),
+            key: OnceLock::new(),
             lazy_times: false,
             is_new: false,
             is_changed: false,

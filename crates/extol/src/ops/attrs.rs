@@ -7,11 +7,11 @@ use extol_jbd2::Handle;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
+use super::files::check_key;
 use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data::{flush, truncate};
 use crate::dir;
-use crate::encrypted;
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
@@ -155,7 +155,7 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
         _ => return Err(FsError::Invalid("only regular files have a size to set")),
     }
-    encrypted::check_key(&fs.vol, &st.node)?;
+    check_key(fs, st)?;
     let old = st.node.raw.size;
     let now = fs.now();
     st.node.raw.ctime = now;

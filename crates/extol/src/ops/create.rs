@@ -1,5 +1,6 @@
 //! New inodes: create, mkdir, mknod, symlink, O_TMPFILE.
 
+use extol_fscrypt::Context;
 use extol_jbd2::Handle;
 use extol_ondisk::{FileType, Incompat, Inode, InodeFlags, InodeNr};
 use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
@@ -121,22 +122,23 @@ fn create_in(
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
-    encrypted::check_add(&parent.node)?;
+    encrypted::check_add(vol, &parent.node)?;
     let kind = kind_of(new);
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw.clone())?;
     }
-    if needs_block(fs, new) {
+    let context = encrypted::inherit(vol, &parent.node, kind)?;
+    if needs_block(fs, new, context.as_ref())? {
         fs.check_room_for(owner)?;
     }
     prepare_quotas(fs, &parent.node.raw, owner)?;
     let reserved = Reservation::make(fs, inode_blocks(fs, parent) + ENTRY_BLOCKS)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
-        + acl::credits_to_inherit(vol, &parent.node)
+        + credits_to_inherit(vol, &parent.node)
         + 12;
     let mut h = fs.start(credits)?;
-    let mut made = make(fs, &mut h, parent, new, perm, umask, owner)?;
+    let mut made = make(fs, &mut h, parent, new, context.as_ref(), (perm, umask), owner)?;
     let added = dir::add_at(vol, &mut h, &mut parent.node, name, &spot, made.node.ino, kind);
     if let Err(e) = added {
         unmake(fs, &mut h, &mut made);
@@ -169,6 +171,15 @@ pub(super) fn inode_blocks(fs: &MountedFs, parent: &InodeState) -> u64 {
     INODE_BLOCKS + if list > 0 { 2 * xattr::blocks(&fs.vol, list) } else { 0 }
 }
 
+/// Credits for what a new inode takes over from its directory, the inode not included.
+fn credits_to_inherit(vol: &Volume, parent: &Node) -> u32 {
+    let context = match encrypted::is_encrypted(parent) {
+        true => xattr::credits(vol, parent, encrypted::CONTEXT_LEN),
+        false => 0,
+    };
+    acl::credits_to_inherit(vol, parent) + context
+}
+
 /// The owners of a new inode get entries in the quota files.
 fn prepare_quotas(fs: &MountedFs, parent: &Inode, owner: Creds) -> Result<()> {
     let Some(quotas) = fs.quotas.get() else { return Ok(()) };
@@ -188,23 +199,27 @@ fn owners(fs: &MountedFs, parent: &Inode, owner: Creds) -> Ids {
     }
 }
 
-/// True if the new inode needs a block of its own.
-fn needs_block(fs: &MountedFs, new: &NewNode) -> bool {
-    match new {
-        NewNode::Directory => !fs.vol.geo.incompat().contains(Incompat::INLINE_DATA),
-        NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
+/// True if the new inode needs a block of its own. An error if its target is too long.
+fn needs_block(fs: &MountedFs, new: &NewNode, context: Option<&Context>) -> Result<bool> {
+    Ok(match new {
+        NewNode::Directory => {
+            context.is_some() || !fs.vol.geo.incompat().contains(Incompat::INLINE_DATA)
+        }
+        NewNode::Symlink(target) => {
+            encrypted::stored_len(&fs.vol, context, target)? >= size_of::<[u32; 15]>()
+        }
         _ => false,
-    }
+    })
 }
 
-/// Makes the inode, with everything but a name. Not stored yet.
+/// Makes the inode, with everything but a name. Not stored yet. `context`: what it is encrypted by.
 pub(crate) fn make(
     fs: &MountedFs,
     h: &mut Handle,
     parent: &InodeState,
     new: &NewNode,
-    perm: u16,
-    umask: u16,
+    context: Option<&Context>,
+    (perm, umask): (u16, u16),
     owner: Creds,
 ) -> Result<InodeState> {
     let vol = &fs.vol;
@@ -228,7 +243,8 @@ pub(crate) fn make(
     let raw = new_raw(fs, parent_raw, kind, perm, owner);
     let mut st = InodeState::new(Node { ino, raw }, h.tid());
     st.is_new = true;
-    let filled = fill(fs, h, &mut st, parent.node.ino, new);
+    let filled = encrypt(fs, h, &mut st, context);
+    let filled = filled.and_then(|()| fill(fs, h, &mut st, parent.node.ino, new));
     let filled = filled.and_then(|()| match &inherited {
         Some(lists) if !lists.is_plain() => {
             let mut large = fs.values();
@@ -267,6 +283,20 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     raw
 }
 
+/// Makes the inode an encrypted one. (Its context comes first, as in Linux: then it finds room in
+/// the inode.)
+fn encrypt(
+    fs: &MountedFs,
+    h: &mut Handle,
+    st: &mut InodeState,
+    context: Option<&Context>,
+) -> Result<()> {
+    let Some(context) = context else { return Ok(()) };
+    let mut large = fs.values();
+    let stored = encrypted::store(&fs.vol, h, &mut st.node, &mut large, context);
+    values::list(fs, h, large).and(stored)
+}
+
 fn fill(
     fs: &MountedFs,
     h: &mut Handle,
@@ -279,6 +309,7 @@ fn fill(
         NewNode::Regular => map::init(&vol.geo, &mut st.node.raw),
         NewNode::Directory => {
             if vol.geo.incompat().contains(Incompat::INLINE_DATA)
+                && !encrypted::is_encrypted(&st.node)
                 && inline::max_size(vol, &st.node) > 0
             {
                 st.node.raw.flags |= InodeFlags::INLINE_DATA;
@@ -288,7 +319,8 @@ fn fill(
             dir::init(vol, h, &mut st.node, parent)?;
         }
         NewNode::Symlink(target) => {
-            set_target(vol, h, st, target)?;
+            let stored = encrypted::stored_form(vol, &st.node, target)?;
+            set_target(vol, h, st, &stored)?;
         }
         NewNode::CharDevice(dev) | NewNode::BlockDevice(dev) => {
             st.node.raw.set_rdev(dev.major, dev.minor)
@@ -299,7 +331,7 @@ fn fill(
     Ok(())
 }
 
-/// Stores the target of a symbolic link: inside the inode if it fits, else in a block.
+/// Puts what is stored for a target inside the inode if it fits, else in a block.
 fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) -> Result<()> {
     st.node.raw.size = target.len() as u64;
     if target.len() < st.node.raw.i_block.len() {
@@ -353,15 +385,17 @@ pub(crate) fn create_unnamed(
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
-        encrypted::check_add(&parent.node)?;
+        encrypted::check_add(&fs.vol, &parent.node)?;
+        let context = encrypted::inherit(&fs.vol, &parent.node, FileType::Regular)?;
         prepare_quotas(fs, &parent.node.raw, owner)?;
         let reserved = Reservation::make(fs, inode_blocks(fs, &parent))?;
         let credits = Allocator::ALLOC_INODE_CREDITS
-            + acl::credits_to_inherit(&fs.vol, &parent.node)
+            + credits_to_inherit(&fs.vol, &parent.node)
             + orphan::CREDITS
             + 3;
         let mut h = fs.start(credits)?;
-        let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, owner)?;
+        let (new, how) = (NewNode::Regular, (perm, umask));
+        let mut made = make(fs, &mut h, &parent, &new, context.as_ref(), how, owner)?;
         made.node.raw.links = 0;
         fs.orphans.add(&fs.vol, &fs.sb, &mut h, made.node.ino.0)?;
         made.store(fs, &mut h, true)?;

@@ -10,7 +10,6 @@ use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, OpenNr, Resul
 use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data;
-use crate::encrypted;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
@@ -36,15 +35,11 @@ pub(crate) fn read(
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
-        let key = encrypted::contents_key(&fs.vol, &st.node)?;
-        let n = if let Some(key) = key {
-            data::read::read_encrypted(fs, &st, &key, offset, buf)?
-        } else {
-            if let Some(ahead) = ahead {
-                ahead.begin(fs, &cell, &st, offset, buf.len());
-            }
-            data::read::read_with(fs, &st, offset, buf, ahead)?
-        };
+        check_key(fs, &st)?;
+        if let Some(ahead) = ahead {
+            ahead.begin(fs, &cell, &st, offset, buf.len());
+        }
+        let n = data::read::read_with(fs, &st, offset, buf, ahead)?;
         (n, wants_atime(fs, &st))
     };
     if touch {
@@ -56,9 +51,14 @@ pub(crate) fn read(
 /// Refuses to open a file whose key is not there.
 pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
     if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
-        encrypted::check_key(&fs.vol, &fs.cell(ino)?.read_any()?.node)?;
+        check_key(fs, &*fs.cell(ino)?.read_any()?)?;
     }
     Ok(())
+}
+
+/// Refuses access to the contents of an encrypted file whose key is not there.
+pub(crate) fn check_key(fs: &MountedFs, st: &InodeState) -> Result<()> {
+    data::encryption::key(fs, st).map(drop)
 }
 
 pub(crate) fn check_regular(st: &InodeState) -> Result<()> {
@@ -138,7 +138,7 @@ fn write_with<T>(
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
-        encrypted::check_key(&fs.vol, &st.node)?;
+        check_key(fs, &st)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
@@ -216,7 +216,7 @@ pub(crate) fn fallocate(
     with_space(fs, || {
         let mut st = cell.write()?;
         check_regular(&st)?;
-        encrypted::check_key(&fs.vol, &st.node)?;
+        check_key(fs, &st)?;
         let flags = st.node.raw.flags;
         if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::VERITY))
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extol_fscrypt::Policy;
 use extol_jbd2::Handle;
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
@@ -33,7 +34,7 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         Some(result) => return result,
     }
     let cell = fs.cell(dir)?;
-    let (ino, cached) = {
+    let (ino, cached, policy) = {
         let parent = cell.read()?;
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
@@ -45,15 +46,32 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
             dir::note_missing(&fs.vol, &parent.node, name);
             return Err(FsError::NotFound);
         };
+        let mut policy = None;
         if !matches!(name, b"." | b"..") {
             check_entry(fs, parent.node.ino, ino)?;
+            if encrypted::is_encrypted(&parent.node) {
+                policy = Some(encrypted::policy(&fs.vol, &parent.node)?);
+            }
         }
         // Under the parent's lock, so that the inode is not deleted before the reference.
         let cached = fs.table.refer(ino.0);
         dir::note_found(&fs.vol, &parent.node, name, ino);
-        (ino.0, cached)
+        (ino.0, cached, policy)
     };
-    attr_or_forget(fs, ino, cached, dir)
+    let attr = attr_or_forget(fs, ino, cached, dir)?;
+    if let Some(policy) = policy
+        && matches!(attr.kind, FileKind::Directory | FileKind::Symlink)
+    {
+        check_policy(fs, ino, policy).inspect_err(|_| references::forget(fs, ino, 1))?;
+    }
+    Ok(attr)
+}
+
+/// Refuses what an encrypted directory of this policy does not have, as Linux does.
+fn check_policy(fs: &MountedFs, ino: u32, policy: Option<Policy>) -> Result<()> {
+    let cell = fs.cell(ino)?;
+    let fits = encrypted::fits(&fs.vol, policy, &cell.read()?.node)?;
+    if fits { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
 /// Takes a reference on the inode of a dentry. `None` if the dentry is not valid any more (DC-3).
@@ -187,7 +205,10 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
-        encrypted::check_add(&parent.node)?;
+        encrypted::check_add(&fs.vol, &parent.node)?;
+        if !encrypted::may_name(&fs.vol, &parent.node, &st.node)? {
+            return Err(FsError::CrossDevice);
+        }
         let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
         let credits = dir::credits_add(&fs.vol, &parent.node) + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;

@@ -172,8 +172,8 @@ impl Rename<'_> {
         if target == Some(source) {
             return Ok(Outcome::Done(None));
         }
-        encrypted::check_add(&dirs.from.node)?;
-        encrypted::check_add(&dirs.to_ref().node)?;
+        encrypted::check_add(&fs.vol, &dirs.from.node)?;
+        encrypted::check_add(&fs.vol, &dirs.to_ref().node)?;
         // The directories are locked: a damaged volume must not make this thread lock one again.
         for ino in [Some(source), target].into_iter().flatten() {
             check_entry(fs, InodeNr(self.dir), ino)?;
@@ -189,14 +189,17 @@ impl Rename<'_> {
         }
         let (mut source_st, mut target_st) = lock_files(&source_cell, target_cell.as_deref())?;
         check_removable(&dirs.from, &source_st)?;
+        self.check_policy(dirs.to_ref(), &source_st)?;
         self.check_project(dirs.to_ref(), &source_st)?;
         if let Some(target_st) = &target_st {
             check_removable(dirs.to_ref(), target_st)?;
         }
         if self.flags.contains(RenameFlags::EXCHANGE) {
             let mut target_st = target_st.ok_or(FsError::NotFound)?;
+            self.check_policy(&dirs.from, &target_st)?;
             self.check_project(&dirs.from, &target_st)?;
-            self.exchange(&mut dirs, &mut source_st, &mut target_st)?;
+            let spots = (&from_spot, &to_spot);
+            self.exchange(&mut dirs, spots, &mut source_st, &mut target_st)?;
             return Ok(Outcome::Done(None));
         }
         if let Some(target_st) = &target_st {
@@ -270,6 +273,15 @@ impl Rename<'_> {
         Ok(())
     }
 
+    /// An encrypted directory gets only what is encrypted by the same policy.
+    fn check_policy(&self, to: &InodeState, st: &InodeState) -> Result<()> {
+        let stays = self.dir == self.new_dir;
+        match stays || encrypted::may_name(&self.fs.vol, &to.node, &st.node)? {
+            true => Ok(()),
+            false => Err(FsError::CrossDevice),
+        }
+    }
+
     /// Journal credits of [`replace`](Self::replace), the deletion of the target not included.
     fn credits(&self, dirs: &Dirs<'_>) -> u32 {
         let new_names = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
@@ -300,7 +312,8 @@ impl Rename<'_> {
         let mut white = None;
         if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharDevice(Rdev::default());
-            white = Some(create::make(fs, &mut h, &dirs.from, &node, 0, 0, Creds::default())?);
+            let owner = Creds::default();
+            white = Some(create::make(fs, &mut h, &dirs.from, &node, None, (0, 0), owner)?);
         }
         let in_place = match self.name_target(&mut h, dirs, to, source, target.is_some()) {
             Ok(in_place) => in_place,
@@ -355,7 +368,7 @@ impl Rename<'_> {
         let (vol, node) = (&self.fs.vol, &mut dirs.to().node);
         let (ino, kind) = (source.node.ino, entry_kind(source)?);
         if exists {
-            dir::replace(vol, h, node, self.new_name, ino, kind).map(|()| true)
+            dir::replace(vol, h, node, to.on_disk(self.new_name), ino, kind).map(|()| true)
         } else {
             dir::add_at(vol, h, node, self.new_name, to, ino, kind)
         }
@@ -372,14 +385,15 @@ impl Rename<'_> {
         in_place: bool,
     ) -> Result<()> {
         let (vol, node) = (&self.fs.vol, &mut dirs.from.node);
+        let name = from.on_disk(self.name);
         match white {
             Some(mut white) => {
                 let kind = FileType::CharDevice;
-                dir::replace(vol, h, node, self.name, white.node.ino, kind)?;
+                dir::replace(vol, h, node, name, white.node.ino, kind)?;
                 white.store(self.fs, h, true)
             }
             None if in_place => dir::remove_at(vol, h, node, self.name, from).map(drop),
-            None => dir::remove(vol, h, node, self.name).map(drop),
+            None => dir::remove(vol, h, node, name).map(drop),
         }
     }
 
@@ -392,7 +406,13 @@ impl Rename<'_> {
         Ok(())
     }
 
-    fn exchange(&self, dirs: &mut Dirs<'_>, a: &mut InodeState, b: &mut InodeState) -> Result<()> {
+    fn exchange(
+        &self,
+        dirs: &mut Dirs<'_>,
+        (from, to): (&dir::Spot, &dir::Spot),
+        a: &mut InodeState,
+        b: &mut InodeState,
+    ) -> Result<()> {
         let fs = self.fs;
         let vol = &fs.vol;
         let (a_kind, b_kind) = (entry_kind(a)?, entry_kind(b)?);
@@ -405,8 +425,9 @@ impl Rename<'_> {
             create::add_dir_link(fs, &mut dirs.from.node.raw.clone())?;
         }
         let mut h = fs.start(4 * dir::REMOVE_CREDITS + 6)?;
-        dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
-        dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
+        let (name, new_name) = (from.on_disk(self.name), to.on_disk(self.new_name));
+        dir::replace(vol, &mut h, &mut dirs.to().node, new_name, a.node.ino, a_kind)?;
+        dir::replace(vol, &mut h, &mut dirs.from.node, name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
             fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::CrossRename });
             fs.dirs_moved.note(h.tid());

@@ -4,7 +4,7 @@ use extol_ondisk::{InodeFlags, RoCompat};
 use extol_verity::{Algorithm, MAX_SIGNATURE, Params, Salt};
 use extol_vfs::{EnableVerity, FsError, Result, VerityDigest, VerityPart};
 
-use super::files::check_regular;
+use super::files::{check_key, check_regular};
 use super::with_space;
 use crate::data::verity;
 use crate::inodes::InodeState;
@@ -21,6 +21,7 @@ pub(crate) fn enable(fs: &MountedFs, ino: u32, how: &EnableVerity) -> Result<()>
     with_space(fs, || {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
+        check_key(fs, &st)?;
         let flags = st.node.raw.flags;
         if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::APPEND)) {
             return Err(FsError::NotPermitted);

@@ -35,7 +35,7 @@ pub struct MountOptions {
     pub cache: CacheOptions,
     /// What happens beside the operations.
     pub background: BackgroundOptions,
-    /// Keys of encrypted files. With them a volume is opened read-only.
+    /// Keys of encrypted files.
     pub keys: Keys,
 }
 
@@ -114,11 +114,6 @@ impl MountOptions {
     /// # Errors
     /// One line that names them.
     pub fn check(&self) -> Result<(), String> {
-        if !self.keys.is_empty() && !self.access.read_only {
-            return Err("encrypted files are not written: with their keys, open the volume \
-                        read-only"
-                .into());
-        }
         if self.checkpoint.disable && self.checkpoint.merge_given {
             return Err("checkpoint=merge cannot be used with checkpoint=disable".into());
         }

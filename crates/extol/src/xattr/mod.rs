@@ -47,12 +47,12 @@ use extol_vfs::{FsError, Result, XattrSet};
 use crate::node::Node;
 use crate::volume::Volume;
 pub(crate) use shared::{Moved, relocate};
-pub(crate) use store::get_raw as get_stored;
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{
     CREDITS, blocks, body, count_values, credits, credits_to_drop, drop_all, drop_value, has_any,
     put_body,
 };
+pub(crate) use store::{get_raw as get_stored, set_raw as set_stored};
 pub(crate) use value::{OrphanCheck, Values};
 
 /// Longest full name, and longest value, that Linux lets through.

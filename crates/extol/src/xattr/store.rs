@@ -185,7 +185,7 @@ pub(crate) fn put_body(node: &mut Node, entries: &[XattrEntry]) -> bool {
 }
 
 /// Sets (`Some`) or removes an attribute in the form it is stored. `NoSpace` changes nothing.
-pub(super) fn set_raw(
+pub(crate) fn set_raw(
     vol: &Volume,
     h: &mut Handle,
     node: &mut Node,

@@ -22,6 +22,7 @@ use extol_vfs::Result;
 use smallvec::{SmallVec, smallvec};
 
 use super::cache::LARGE;
+use super::encryption;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
 use crate::error;
@@ -114,6 +115,12 @@ pub(super) fn write_blocks(
     reserved: u64,
     purpose: Purpose,
 ) -> (Result<()>, u64) {
+    let bs = fs.vol.geo.block_len();
+    let bytes = match encryption::encrypt(fs, st, lblk, blocks, |at| source.block(at, bs)) {
+        Ok(bytes) => bytes,
+        Err(e) => return (Err(e), 0),
+    };
+    let encrypted = bytes.as_deref().map(Source::Bytes);
     let mut writer = BlockWriter {
         fs,
         st,
@@ -123,8 +130,9 @@ pub(super) fn write_blocks(
         reserved,
         used: 0,
         purpose,
+        checksums: encrypted.is_none() && fs.vol.journal.wants_data_checksums(),
     };
-    let result = writer.run(lblk, blocks, source);
+    let result = writer.run(lblk, blocks, encrypted.as_ref().unwrap_or(source));
     (result, writer.used)
 }
 
@@ -139,8 +147,9 @@ pub(super) fn map_written(
 ) -> (Result<()>, u64) {
     let changes = smallvec![MapChange::Insert { lblk, run, is_new: true }];
     let (total, purpose) = (run.len, Purpose::Other);
+    let (unmapped, used, checksums) = (total, 0, false);
     let mut writer =
-        BlockWriter { fs, st, total, changes, unmapped: total, reserved, used: 0, purpose };
+        BlockWriter { fs, st, total, changes, unmapped, reserved, used, purpose, checksums };
     let result = writer.map_changes();
     if result.is_err() {
         writer.undo();
@@ -159,6 +168,8 @@ struct BlockWriter<'a> {
     reserved: u64,
     used: u64,
     purpose: Purpose,
+    /// Fast commits may carry checksums of this data.
+    checksums: bool,
 }
 
 impl BlockWriter<'_> {
@@ -372,7 +383,7 @@ impl BlockWriter<'_> {
             Some(MapChange::Insert { lblk, run, .. }) => lblk + run.len,
             _ => map::end_of_root(&self.st.node.raw.i_block),
         };
-        let small = want <= SMALL && vol.journal.wants_data_checksums();
+        let small = want <= SMALL && self.checksums;
         Some(alloc::Piece { want, goal, extents: mapped + taken, appends: here == end, small })
     }
 
@@ -399,8 +410,7 @@ impl BlockWriter<'_> {
     /// before the commit.
     fn prepare_window(&mut self, blocks: u32) -> Result<()> {
         let vol = &self.fs.vol;
-        let small =
-            self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_data_checksums();
+        let small = self.purpose == Purpose::Fsync && blocks <= SMALL && self.checksums;
         if !small || map::extents_in_root(&self.st.node).is_none() {
             return Ok(());
         }
@@ -423,8 +433,7 @@ impl BlockWriter<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.throttle(bytes)?;
         let slices = source.slices(at, run.len, bs);
-        let order =
-            order::decide(target, run.len, self.purpose, vol.journal.wants_data_checksums());
+        let order = order::decide(target, run.len, self.purpose, self.checksums);
         let size = self.st.node.raw.size;
         let checksums = order::checksums(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
