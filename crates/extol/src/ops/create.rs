@@ -294,7 +294,7 @@ fn encrypt(
     let Some(context) = context else { return Ok(()) };
     let mut large = fs.values();
     let stored = encrypted::store(&fs.vol, h, &mut st.node, &mut large, context);
-    values::list(fs, h, large).and(stored)
+    values::end(fs, h, st, large).and(stored)
 }
 
 fn fill(
