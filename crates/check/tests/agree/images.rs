@@ -217,7 +217,7 @@ fn fill_casefolded(fs: &Arc<Ext4>) {
 }
 
 /// Files of fs-verity, if the volume has the feature.
-fn fill_verified(fs: &Ext4) {
+fn fill_verified(fs: &Arc<Ext4>) {
     let must = "a step of Extol";
     for (n, len) in [0, 900, 70_000].into_iter().enumerate() {
         let name = format!("/verified{n}");
