@@ -17,7 +17,8 @@ use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
 use crate::keys::Keys;
-use crate::quota::usage::Usage;
+use crate::node::Node;
+use crate::quota::usage::{Ids, Room, Usage};
 use crate::xattr::sharing::Sharing;
 
 /// What keeps the usage of owners. The records of inodes say all of it, so it hears of each change.
@@ -38,6 +39,35 @@ pub(crate) trait Accounts: std::fmt::Debug + Send + Sync {
         before: Option<Usage>,
         after: Option<Usage>,
     ) -> Result<()>;
+
+    /// An inode has so many more values in inodes of their own, or less: each counts as an inode.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    fn post_values(
+        &self,
+        vol: &Volume,
+        h: &mut Handle,
+        ino: InodeNr,
+        ids: Ids,
+        values: i64,
+    ) -> Result<()>;
+
+    /// Promises an inode more space or, to a new one, itself. What is posted for it uses that up.
+    /// Called with its lock held.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`: a limit of one of its owners is in the way.
+    fn promise(&self, vol: &Volume, ino: InodeNr, ids: Ids, more: Room) -> Result<()>;
+
+    /// Bytes that limits leave to an inode's owners.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    fn space_left(&self, vol: &Volume, ids: Ids) -> Result<u64>;
+
+    /// From now on an inode has a promise of these bytes, and no other.
+    fn settle(&self, ino: InodeNr, ids: Ids, space: u64);
 }
 
 /// The parts of an open volume that do not depend on inodes.
@@ -150,8 +180,8 @@ impl Volume {
     pub fn clear_inode(&self, h: &mut Handle, ino: InodeNr) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         if let Some(accounts) = self.accounts_of(ino) {
-            let before = Usage::of(&self.read_inode(ino)?);
-            accounts.post(self, h, ino, Some(before), None)?;
+            let before = Usage::counted(&self.read_inode(ino)?);
+            accounts.post(self, h, ino, before, None)?;
         }
         let size = usize::from(self.geo.inode_size);
         let clear = |bytes: &mut [u8]| {
@@ -160,6 +190,68 @@ impl Volume {
             }
         };
         h.modify(&buf, clear).map_err(error::journal)
+    }
+
+    /// Bytes of so many clusters.
+    pub fn bytes_of(&self, clusters: u64) -> u64 {
+        let block = u64::from(self.geo.block_size.bytes());
+        self.geo.cluster_blocks(clusters).saturating_mul(block)
+    }
+
+    /// Err if a limit of its owners does not let an inode have so many more clusters. Called before
+    /// they are taken.
+    pub fn promise(&self, node: &Node, clusters: u64) -> Result<()> {
+        self.promise_room(node, Room { space: self.bytes_of(clusters), inodes: 0 })
+    }
+
+    /// Err if a limit of its owners does not let a new inode come.
+    pub fn promise_inode(&self, ino: InodeNr, ids: Ids) -> Result<()> {
+        let room = Room { space: 0, inodes: 1 };
+        self.accounts_of(ino).map_or(Ok(()), |accounts| accounts.promise(self, ino, ids, room))
+    }
+
+    /// Err if a limit does not let an inode have one more value of this length in an inode of its
+    /// own.
+    pub fn promise_value(&self, node: &Node, len: usize) -> Result<()> {
+        let space = (len as u64).next_multiple_of(self.bytes_of(1));
+        self.promise_room(node, Room { space, inodes: 1 })
+    }
+
+    /// An inode has so many more values in inodes of their own, or less. What they take counts in
+    /// its blocks.
+    pub fn post_values(&self, h: &mut Handle, node: &Node, values: i64) -> Result<()> {
+        match self.accounts_of(node.ino) {
+            Some(accounts) if values != 0 => {
+                accounts.post_values(self, h, node.ino, Ids::of_inode(&node.raw), values)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn promise_room(&self, node: &Node, room: Room) -> Result<()> {
+        let Some(accounts) = self.accounts_of(node.ino) else { return Ok(()) };
+        accounts.promise(self, node.ino, Ids::of_inode(&node.raw), room)
+    }
+
+    /// As [`promise`](Self::promise), for as many clusters as limits leave; returns how many.
+    pub fn promise_some(&self, node: &Node, clusters: u64) -> Result<u64> {
+        match self.promise(node, clusters) {
+            Err(FsError::QuotaExceeded) => {}
+            promised => return promised.map(|()| clusters),
+        }
+        let Some(accounts) = self.accounts_of(node.ino) else { return Ok(clusters) };
+        let left = accounts.space_left(self, Ids::of_inode(&node.raw))? / self.bytes_of(1);
+        match left.min(clusters) {
+            0 => Err(FsError::QuotaExceeded),
+            some => self.promise(node, some).map(|()| some),
+        }
+    }
+
+    /// The inode needs promises for so many clusters from now on, and for nothing else.
+    pub fn settle(&self, node: &Node, clusters: u64) {
+        if let Some(accounts) = self.accounts_of(node.ino) {
+            accounts.settle(node.ino, Ids::of_inode(&node.raw), self.bytes_of(clusters));
+        }
     }
 
     /// What keeps the usage of an inode's owners, if it has some.
@@ -185,12 +277,12 @@ impl Volume {
                 // (Inodes of the usual sizes need no allocation.)
                 let before = watched.then(|| SmallVec::<[u8; 256]>::from_slice(slot));
                 let old = match accounts.is_some() && !how.born {
-                    true => Some(Usage::of(&Inode::decode(slot, ino, &self.geo)?)),
+                    true => Usage::counted(&Inode::decode(slot, ino, &self.geo)?),
                     false => None,
                 };
                 let inode = new(slot)?;
                 inode.encode_into(slot, ino, &self.geo);
-                let usage = (old, (!how.gone).then(|| Usage::of(&inode)));
+                let usage = (old, Usage::counted(&inode).filter(|_| !how.gone));
                 let assess =
                     |before: SmallVec<[u8; 256]>| eligibility::assess(&before, &inode, slot, how);
                 Ok((before.map(assess), Some(usage)))

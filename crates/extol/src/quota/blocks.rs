@@ -8,7 +8,7 @@ use extol_vfs::FsError;
 
 use crate::alloc::Run;
 use crate::error;
-use crate::map;
+use crate::map::{self, NewBlocks};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -80,6 +80,34 @@ fn split(vol: &Volume, nr: u32) -> (usize, usize) {
     (nr as usize / per_block, nr as usize % per_block * BLOCK_LEN)
 }
 
+/// Maps a block for the block of a file from which on it has none. The caller fills it.
+pub(crate) fn add_block(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+) -> Result<BlockNr, FsError> {
+    let (start, is_new) = match map::new_blocks(vol, node, lblk, 1)? {
+        NewBlocks::Shared(run) => {
+            vol.alloc.check_not_system(run)?;
+            (run.start, false)
+        }
+        NewBlocks::Fresh(_) => {
+            let goal = map::goal(vol, node, lblk)?;
+            (vol.alloc.alloc_meta(h, goal)?, true)
+        }
+    };
+    let run = Run { start, len: 1 };
+    if let Err(e) = map::insert(vol, h, node, lblk, run, false) {
+        if is_new {
+            // The bits are set but nothing points at the block.
+            let _ = vol.alloc.free(h, run);
+        }
+        return Err(e);
+    }
+    Ok(start)
+}
+
 /// A file to read.
 pub(super) struct ToRead<'a> {
     pub vol: &'a Volume,
@@ -118,14 +146,7 @@ impl ToChange<'_> {
     fn grow(&mut self) -> Result<(), Failed> {
         let bad = || FsError::corrupt("quota file is too large");
         let lblk = u32::try_from(self.layout.places.len()).map_err(|_| bad())?;
-        let goal = map::goal(self.vol, self.node, lblk)?;
-        let nr = self.vol.alloc.alloc_meta(self.h, goal)?;
-        let run = Run { start: nr, len: 1 };
-        if let Err(e) = map::insert(self.vol, self.h, self.node, lblk, run, false) {
-            // The bits are set but nothing points at the block.
-            let _ = self.vol.alloc.free(self.h, run);
-            return Err(e.into());
-        }
+        let nr = add_block(self.vol, self.h, self.node, lblk)?;
         self.h.create(nr)?;
         self.layout.places.push(nr);
         Ok(())

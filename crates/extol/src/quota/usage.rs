@@ -1,7 +1,7 @@
 //! What an inode's record means for the usage of its owners.
 
-use extol_ondisk::Inode;
 use extol_ondisk::quota::{Entry, Kind};
+use extol_ondisk::{Inode, InodeFlags};
 use smallvec::{SmallVec, smallvec};
 
 /// The owners of an inode.
@@ -43,6 +43,48 @@ impl Usage {
     /// Of a record.
     pub fn of(raw: &Inode) -> Self {
         Self { ids: Ids::of_inode(raw), space: raw.blocks.saturating_mul(512) }
+    }
+
+    /// Of a record, if its owners pay for the inode: those that hold values of attributes are paid
+    /// for by the inodes that have the attributes.
+    pub fn counted(raw: &Inode) -> Option<Self> {
+        (!raw.flags.contains(InodeFlags::EA_INODE)).then(|| Self::of(raw))
+    }
+
+    /// Bytes.
+    pub(super) fn space(self) -> u64 {
+        self.space
+    }
+}
+
+/// Bytes and inodes that are to be had beside what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Room {
+    /// Bytes.
+    pub space: u64,
+    pub inodes: u64,
+}
+
+impl Room {
+    /// Both.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            space: self.space.saturating_add(other.space),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    /// What is left without the other, or nothing.
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            space: self.space.saturating_sub(other.space),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
+
+    /// Not more than the other, of each.
+    pub fn at_most(self, other: Self) -> Self {
+        Self { space: self.space.min(other.space), inodes: self.inodes.min(other.inodes) }
     }
 }
 

@@ -12,13 +12,14 @@ use extol_ondisk::{Inode, InodeFlags, InodeNr, Superblock};
 use extol_vfs::FsError;
 
 use super::{Result, refuse};
-use crate::alloc::{Allocator, Run};
+use crate::alloc::Allocator;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map::{self, Discard};
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::quota::{self, Ids};
+use crate::quotas;
 
 /// Credits of a new file beside those for its blocks: its inode and map.
 const OTHERS: u32 = 16;
@@ -37,13 +38,13 @@ impl Made {
     /// For these kinds of owners.
     pub fn plan(fs: &MountedFs, kinds: &[Kind]) -> Result<Self> {
         let mut used: Vec<HashMap<u32, Entry>> = kinds.iter().map(|_| HashMap::new()).collect();
-        count(fs, &mut |raw| {
+        quotas::count(fs, &mut |raw, inodes| {
             let ids = Ids::of_inode(raw);
             for (kind, used) in kinds.iter().zip(&mut used) {
                 let id = ids.of(*kind);
                 let entry = used.entry(id).or_insert(Entry::new(id));
                 entry.space = entry.space.saturating_add(raw.blocks.saturating_mul(512));
-                entry.inodes += 1;
+                entry.inodes += inodes;
             }
         })?;
         let files = kinds.iter().zip(used).map(|(kind, used)| Ok((*kind, contents(*kind, used)?)));
@@ -145,22 +146,6 @@ fn all_credits(fs: &MountedFs, node: &Node) -> Option<u32> {
     map::credits_for_remove_all(node, fs.vol.geo.block_size.bytes()).or_else(one_by_one)
 }
 
-/// Calls `each` with every inode that belongs to an owner.
-fn count(fs: &MountedFs, each: &mut dyn FnMut(&Inode)) -> std::result::Result<(), FsError> {
-    let (vol, first) = (&fs.vol, fs.vol.geo.first_ino);
-    let inodes = (first.0..=vol.geo.inodes()).map(InodeNr);
-    for ino in std::iter::once(InodeNr::ROOT).chain(inodes) {
-        if fs.is_internal(ino.0) || !vol.alloc.is_inode_used(ino)? {
-            continue;
-        }
-        let raw = vol.read_inode(ino)?;
-        if raw.links > 0 {
-            each(&raw);
-        }
-    }
-    Ok(())
-}
-
 fn contents(kind: Kind, used: HashMap<u32, Entry>) -> std::result::Result<Vec<u8>, FsError> {
     let mut entries: Vec<Entry> = used.into_values().collect();
     entries.sort_unstable_by_key(|entry| entry.id);
@@ -194,11 +179,8 @@ fn write(
     (raw.atime, raw.ctime, raw.mtime, raw.crtime) = (now, now, now, now);
     map::init(&vol.geo, &mut raw);
     let mut node = Node { ino, raw };
-    let mut goal = vol.alloc.meta_goal(ino);
     for (lblk, part) in (0..).zip(bytes.chunks(vol.geo.block_len())) {
-        let nr = vol.alloc.alloc_meta(h, goal)?;
-        goal = nr.plus(1);
-        map::insert(vol, h, &mut node, lblk, Run { start: nr, len: 1 }, false)?;
+        let nr = quota::add_block(vol, h, &mut node, lblk)?;
         let buf = h.create(nr).map_err(error::journal)?;
         let put = |block: &mut [u8]| {
             block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);

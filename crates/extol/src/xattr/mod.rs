@@ -51,7 +51,7 @@ pub(crate) use store::get_raw as get_stored;
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{
     CREDITS, blocks, body, count_values, credits, credits_to_drop, drop_all, drop_value, has_any,
-    put_body,
+    put_body, values_paid,
 };
 pub(crate) use value::{OrphanCheck, Values};
 

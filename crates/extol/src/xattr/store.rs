@@ -76,7 +76,7 @@ pub(crate) fn drop_value(
         }
     };
     if is_out {
-        node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
+        pay(vol, h, node, 0, uncharged)?;
     }
     Ok(is_out)
 }
@@ -97,11 +97,11 @@ pub(crate) fn drop_all(
     let named = if value::are_allowed(vol) { body(node).unwrap_or_default() } else { Vec::new() };
     let block = BlockArea::load(vol, node)?;
     let all = named.iter().chain(block.iter().flat_map(|b| &b.entries));
-    let uncharged = all.map(|entry| value::charge(vol, node, entry)).sum();
+    let paid: Vec<u64> = all.map(|entry| value::charge(vol, node, entry)).collect();
     if node.raw.extra_isize != 0 {
         node.raw.tail.fill(0);
     }
-    node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
+    paid.into_iter().try_for_each(|uncharged| pay(vol, h, node, 0, uncharged))?;
     for entry in &named {
         value::release(vol, h, values, node, entry)?;
     }
@@ -212,8 +212,23 @@ pub(super) fn set_raw(
         Some(value) => store_value(vol, h, node, values, &areas, (index, name, value))?,
         None => take_out(vol, h, node, values, &areas, index, name)?,
     }
-    node.raw.blocks = node.raw.blocks.saturating_sub(uncharged);
-    Ok(())
+    pay(vol, h, node, 0, uncharged)
+}
+
+/// An inode pays for one value in an inode of its own, and for another one no more: so many blocks
+/// of 512 bytes, and an inode.
+fn pay(vol: &Volume, h: &mut Handle, node: &mut Node, new: u64, old: u64) -> Result<()> {
+    node.raw.blocks = node.raw.blocks.saturating_add(new).saturating_sub(old);
+    vol.post_values(h, node, i64::from(new > 0) - i64::from(old > 0))
+}
+
+/// Values in inodes of their own for which an inode pays.
+pub(crate) fn values_paid(vol: &Volume, node: &Node) -> Result<u64> {
+    if !value::are_allowed(vol) || !has_any(node) {
+        return Ok(0);
+    }
+    let areas = Areas::load(vol, node)?;
+    Ok(areas.all().filter(|entry| value::charge(vol, node, entry) > 0).count() as u64)
 }
 
 /// True if an attribute has this value already.
@@ -240,6 +255,7 @@ fn store_value(
     if here != Err(FsError::NoSpace) || !value::are_allowed(vol) || value.is_empty() {
         return here;
     }
+    vol.promise_value(node, value.len())?;
     let (ino, hash) = value::obtain(vol, h, values, node, value)?;
     let size = u32::try_from(value.len()).unwrap_or(u32::MAX);
     let entry = XattrEntry::in_inode(index, name, ino, size, hash);
@@ -247,8 +263,8 @@ fn store_value(
         value::release(vol, h, values, node, &entry)?;
         return Err(e);
     }
-    node.raw.blocks = node.raw.blocks.saturating_add(value::charge(vol, node, &entry));
-    Ok(())
+    let charged = value::charge(vol, node, &entry);
+    pay(vol, h, node, charged, 0)
 }
 
 /// Puts an attribute into the inode if it fits, else into the block, and takes it out of the other.

@@ -11,7 +11,7 @@ mod xattrs;
 
 pub use xattrs::{DAEMON_XATTR, STATS_XATTR};
 
-use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp, acting_for};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::config::Transport;
@@ -19,7 +19,7 @@ use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::pool;
-use crate::rights::Owner;
+use crate::rights::{NOT_TOLD, Owner};
 use crate::wire::{Reply, Request};
 
 /// Seconds for which names and attributes stay valid in the kernel: only this daemon changes the
@@ -88,6 +88,11 @@ pub(crate) fn dispatch(
     {
         return Err(Errno(libc::EACCES));
     }
+    let caller = (request.uid != NOT_TOLD).then(|| creds(request));
+    acting_for(caller, || work(context, request, reply))
+}
+
+fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
         op::FORGET | op::BATCH_FORGET => {

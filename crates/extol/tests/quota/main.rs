@@ -1,8 +1,12 @@
 //! Volumes with quota files: whatever happens, usage is what the inodes say. e2fsck computes it
 //! anew and compares.
 
+#[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
+mod guest;
+mod limits;
+mod looking_after;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -49,6 +53,7 @@ fn may<T>(result: Result<T, FsError>, what: &str) -> Option<T> {
             FsError::Exists
             | FsError::NotFound
             | FsError::NoSpace
+            | FsError::QuotaExceeded
             | FsError::NotEmpty
             | FsError::NoAttribute
             | FsError::NotPermitted
@@ -116,7 +121,9 @@ fn step(fs: &Ext4, dir: u32, dice: &mut Dice) {
             may(fs.setattr(ino, &set), "project");
         }
         (8, Some(ino)) => {
-            let value = vec![b'v'; dice.roll(800) as usize];
+            // (Long ones only where there are inodes for them.)
+            let most = if dice.roll(3) == 0 { 5000 } else { 800 };
+            let value = vec![b'v'; dice.roll(most) as usize];
             may(fs.setxattr(ino, b"user.a", &value, XattrSet::Any), "setxattr");
         }
         (9, Some(ino)) => drop(may(fs.removexattr(ino, b"user.a"), "removexattr")),
@@ -191,7 +198,7 @@ fn used(dev: &MemDevice, kind: &str) -> BTreeMap<u32, (u64, u64)> {
     rows.collect()
 }
 
-const FORMS: [(&str, &str); 9] = [
+const FORMS: [(&str, &str); 11] = [
     ("-t ext4 -b 1024 -O quota,project", ""),
     ("-t ext4 -b 4096 -O quota,project", ""),
     ("-t ext4 -b 1024 -O quota -E quotatype=grpquota", ""),
@@ -199,6 +206,8 @@ const FORMS: [(&str, &str); 9] = [
     ("-t ext4 -b 1024 -O quota,project,orphan_file,inline_data", ""),
     ("-t ext4 -b 2048 -O quota,project,^has_journal", ""),
     ("-t ext4 -b 1024 -O quota,^metadata_csum,^extents,^64bit -I 128", ""),
+    ("-t ext4 -b 1024 -O quota,project,ea_inode", ""),
+    ("-t ext4 -b 1024 -O quota,project,bigalloc -C 4096", ""),
     ("-t ext4 -b 1024 -O quota,project", "data=journal"),
     ("-t ext4 -b 1024 -O quota,project", "nodelalloc"),
 ];
@@ -243,8 +252,9 @@ fn a_file_moves_to_its_new_owner_with_all_that_it_has() {
 
 #[test]
 fn a_quota_file_grows_with_the_ids() {
-    for size in ["1024", "4096"] {
-        let dev = image("48M", &["-t", "ext4", "-b", size, "-O", "quota,project"]);
+    for (size, more) in [("1024", ""), ("4096", ""), ("1024", "bigalloc")] {
+        let features = format!("quota,project,{more}");
+        let dev = image("48M", &["-t", "ext4", "-b", size, "-O", &features]);
         let fs = opened(&dev, "");
         for n in 0..1000u32 {
             let creds = Creds { uid: n.wrapping_mul(0x0101_0101), gid: n };
@@ -260,7 +270,7 @@ fn a_quota_file_grows_with_the_ids() {
 
 #[test]
 fn usage_is_right_after_a_crash_at_any_moment() {
-    for (form, options) in [FORMS[0], FORMS[1], FORMS[3], FORMS[4]] {
+    for (form, options) in [FORMS[0], FORMS[1], FORMS[3], FORMS[4], FORMS[7]] {
         let args: Vec<&str> = form.split(' ').collect();
         let base = image("16M", &args);
         let dev = Arc::new(RecordingDevice::new(base.snapshot()));
@@ -323,11 +333,17 @@ fn tuned(dev: &Arc<MemDevice>, features: &str) -> Result<(), TuneError> {
 
 #[test]
 fn tune_makes_quota_files_of_what_there_is_and_takes_them_away() {
-    for form in ["-b 1024", "-b 4096 -O orphan_file", "-b 1024 -O ^metadata_csum,^extents,^64bit"] {
+    for form in [
+        "-b 1024",
+        "-b 4096 -O orphan_file",
+        "-b 1024 -O ^metadata_csum,^extents,^64bit",
+        "-b 1024 -O ea_inode",
+        "-b 1024 -O bigalloc -C 4096",
+    ] {
         let args: Vec<&str> = ["-t", "ext4"].into_iter().chain(form.split(' ')).collect();
         let dev = image("48M", &args);
         let fs = opened(&dev, "");
-        work(&fs, 11, 800);
+        work(&fs, 11, 600);
         fs.unmount().unwrap();
         tuned(&dev, "quota").unwrap();
         assert_clean(&dev, &format!("{form}: with quota"));
