@@ -117,6 +117,18 @@ fn tuned_volumes_are_what_the_schema_says() {
     fits(include_str!("../../../docs/guide/schemas/tune.json"), &crate::tune::example());
 }
 
+/// Quotas, and what is wrong with their usage.
+#[test]
+fn quotas_are_what_the_schemas_say() {
+    let (quotas, checks) = crate::quota::examples();
+    for document in quotas {
+        fits(include_str!("../../../docs/guide/schemas/quota.json"), &document);
+    }
+    for document in checks {
+        fits(include_str!("../../../docs/guide/schemas/quota-check.json"), &document);
+    }
+}
+
 /// What was made smaller, and how small it can be.
 #[test]
 fn sizes_are_what_the_schemas_say() {

@@ -59,6 +59,7 @@ mod mount_helper;
 mod mount_table;
 mod mounted;
 mod options;
+mod quota;
 mod remount;
 mod resize;
 mod resize_mounted;
@@ -143,5 +144,6 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Man(args) => manual::man(&args),
         Command::Resize(args) => resize::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Quota(args) => quota::run(&args),
     }
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use extol_cli_common::{Failure, Result};
 use extol_fuse::control;
 use extol_proc::Shown as _;
+use extol_vfs::RemountError;
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
@@ -95,10 +96,26 @@ pub fn thaw(args: &ThawArgs) -> Result<()> {
 
 /// Changes properties of a mounted volume; gives what the daemon says of each.
 pub fn tune(dir: &Path, text: &str) -> Result<Vec<String>> {
+    ask_in_words("tune", dir, |root| control::tune(root, text))
+}
+
+/// Asks about quotas of a mounted volume, or sets some; gives the daemon's answer.
+pub fn quota(dir: &Path, text: &str) -> Result<Vec<String>> {
+    ask_in_words("quota", dir, |root| control::quota(root, text))
+}
+
+/// The answer of a daemon, or its refusal.
+type Answer = std::result::Result<Vec<String>, RemountError>;
+
+fn ask_in_words(
+    command: &'static str,
+    dir: &Path,
+    ask: impl FnOnce(&Path) -> std::io::Result<Answer>,
+) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    request("tune", dir, |mounted, _| {
+    request(command, dir, |mounted, _| {
         let mut answer = Ok(Vec::new());
-        let asked = control::tune(&mounted.root, text).map(|done| answer = done);
+        let asked = ask(&mounted.root).map(|done| answer = done);
         explain(asked, dir, |error| {
             (error == Errno::NODATA).then_some("its daemon is of an older version of extol")
         })?;

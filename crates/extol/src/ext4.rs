@@ -6,6 +6,7 @@ mod blocks;
 mod current;
 mod handle;
 mod mountable;
+mod quotas;
 mod reopen;
 mod resize;
 
@@ -18,7 +19,7 @@ use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, EnableVerity, Fallocate,
     FileExtent, FileId, FileSystem, Fragments, FsError, GrowError, Identity, Mountable, NewNode,
     OpenNr, Reader, RemountError, RenameFlags, Resized, Result, Seek, SetAttr, Shutdown, StatFs,
-    Tunables, Tune, VerityDigest, VerityPart, VolumeControl, XattrSet,
+    Tunables, Tune, VerityDigest, VerityPart, VolumeControl, XattrSet, acting_for,
 };
 use parking_lot::Mutex;
 
@@ -222,11 +223,13 @@ impl FileSystem for Ext4 {
         umask: u16,
         creds: Creds,
     ) -> Result<Attr> {
-        self.make_name(dir, |fs| create::create(fs, dir, name, &new, perm, umask, creds))
+        let make = |fs: &MountedFs| create::create(fs, dir, name, &new, perm, umask, creds);
+        acting_for(Some(creds), || self.make_name(dir, make))
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, creds: Creds) -> Result<Attr> {
-        self.change(|fs| create::create_unnamed(fs, dir, perm, umask, creds))
+        let make = |fs: &MountedFs| create::create_unnamed(fs, dir, perm, umask, creds);
+        acting_for(Some(creds), || self.change(make))
     }
 
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
@@ -431,6 +434,10 @@ impl VolumeControl for Ext4 {
         }
         let line = |c: &tune::Change| format!("{}\t{}\t{}", c.property, c.before, c.after);
         Ok(changes.iter().map(line).collect())
+    }
+
+    fn quota_by_text(&self, request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        self.answer_about_quotas(request)
     }
 
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {

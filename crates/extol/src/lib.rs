@@ -17,6 +17,7 @@
 //!   remount                     options change while the volume is open
 //!   tune                        properties of a volume that is not in use
 //!   mount                       open, recover, close
+//!   quotas                      usage and limits, for administrators
 //!   resize                      the volume grows; blocks of files move to other places
 //!   find_journal                where the log is: an inode's blocks, or another device
 //!   maintenance                 sync, checkpoint, freeze, thaw, shutdown
@@ -65,6 +66,7 @@ pub mod options;
 pub(crate) mod orphan;
 pub mod path;
 pub(crate) mod quota;
+pub mod quotas;
 pub(crate) mod remount;
 pub mod resize;
 pub(crate) mod runtime_options;

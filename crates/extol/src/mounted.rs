@@ -33,7 +33,7 @@ use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::maintenance::requests::Maintenance;
-use crate::options::{DataMode, MountOptions};
+use crate::options::{DataMode, MountOptions, QuotaOptions};
 use crate::orphan::Orphans;
 use crate::quota::Quotas;
 use crate::runtime_options::RuntimeOptions;
@@ -377,6 +377,13 @@ impl MountedFs {
         Ok(())
     }
 
+    /// From now on limits of these kinds are enforced, and of no others.
+    pub fn enforce(&self, limits: QuotaOptions) {
+        if let Some(quotas) = self.quotas.get() {
+            quotas.enforce(&self.clock, &limits.kinds());
+        }
+    }
+
     /// True if the volume counts more than 65000 subdirectories.
     pub fn has_dir_nlink(&self) -> bool {
         self.vol.geo.ro_compat.contains(RoCompat::DIR_NLINK)
@@ -430,6 +437,10 @@ impl InodeState {
         drop(links);
         self.node.raw.size = visible;
         result?;
+        if !self.is_regular() {
+            // What files are promised, they hold until their pages are written.
+            fs.vol.settle(&self.node, 0);
+        }
         self.lazy_times = false;
         self.is_new = false;
         self.is_changed = true;

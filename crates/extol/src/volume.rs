@@ -17,7 +17,8 @@ use crate::dir::dentry_cache::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
 use crate::keys::Keys;
-use crate::quota::usage::Usage;
+use crate::node::Node;
+use crate::quota::usage::{Ids, Room, Usage};
 use crate::xattr::sharing::Sharing;
 
 /// What keeps the usage of owners. The records of inodes say all of it, so it hears of each change.
@@ -30,6 +31,22 @@ pub(crate) trait Accounts: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// A block cannot be read, or usage cannot be stored.
     fn post(&self, vol: &Volume, h: &mut Handle, ino: InodeNr, change: &Posting<'_>) -> Result<()>;
+
+    /// Promises an inode more space or, to a new one, itself. What is posted for it uses that up.
+    /// Called with its lock held.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`: a limit of one of its owners is in the way.
+    fn promise(&self, vol: &Volume, ino: InodeNr, ids: Ids, more: Room) -> Result<()>;
+
+    /// Bytes that limits leave to an inode's owners.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    fn space_left(&self, vol: &Volume, ids: Ids) -> Result<u64>;
+
+    /// From now on an inode has a promise of these bytes, and no other.
+    fn settle(&self, ino: InodeNr, ids: Ids, space: u64);
 }
 
 /// What changed in a record, for [`Accounts`]. `None` is an inode that is not in use, or that no
@@ -166,6 +183,57 @@ impl Volume {
             }
         };
         h.modify(&buf, clear).map_err(error::journal)
+    }
+
+    /// Bytes of so many clusters.
+    pub fn bytes_of(&self, clusters: u64) -> u64 {
+        let block = u64::from(self.geo.block_size.bytes());
+        self.geo.cluster_blocks(clusters).saturating_mul(block)
+    }
+
+    /// Err if a limit of its owners does not let an inode have so many more clusters. Called before
+    /// they are taken.
+    pub fn promise(&self, node: &Node, clusters: u64) -> Result<()> {
+        self.promise_room(node, Room { space: self.bytes_of(clusters), inodes: 0 })
+    }
+
+    /// Err if a limit of its owners does not let a new inode come.
+    pub fn promise_inode(&self, ino: InodeNr, ids: Ids) -> Result<()> {
+        let room = Room { space: 0, inodes: 1 };
+        self.accounts_of(ino).map_or(Ok(()), |accounts| accounts.promise(self, ino, ids, room))
+    }
+
+    /// Err if a limit does not let an inode have one more value of this length in an inode of its
+    /// own.
+    pub fn promise_value(&self, node: &Node, len: usize) -> Result<()> {
+        let space = (len as u64).next_multiple_of(self.bytes_of(1));
+        self.promise_room(node, Room { space, inodes: 1 })
+    }
+
+    fn promise_room(&self, node: &Node, room: Room) -> Result<()> {
+        let Some(accounts) = self.accounts_of(node.ino) else { return Ok(()) };
+        accounts.promise(self, node.ino, Ids::of_inode(&node.raw), room)
+    }
+
+    /// As [`promise`](Self::promise), for as many clusters as limits leave; returns how many.
+    pub fn promise_some(&self, node: &Node, clusters: u64) -> Result<u64> {
+        match self.promise(node, clusters) {
+            Err(FsError::QuotaExceeded) => {}
+            promised => return promised.map(|()| clusters),
+        }
+        let Some(accounts) = self.accounts_of(node.ino) else { return Ok(clusters) };
+        let left = accounts.space_left(self, Ids::of_inode(&node.raw))? / self.bytes_of(1);
+        match left.min(clusters) {
+            0 => Err(FsError::QuotaExceeded),
+            some => self.promise(node, some).map(|()| some),
+        }
+    }
+
+    /// The inode needs promises for so many clusters from now on, and for nothing else.
+    pub fn settle(&self, node: &Node, clusters: u64) {
+        if let Some(accounts) = self.accounts_of(node.ino) {
+            accounts.settle(node.ino, Ids::of_inode(&node.raw), self.bytes_of(clusters));
+        }
     }
 
     /// What keeps the usage of an inode's owners, if it has some.

@@ -51,6 +51,7 @@ const LAYERS: &[&[&str]] = &[
     &["ops"],
     &["fast_commit/replay"],
     &["maintenance"],
+    &["quotas"],
     &["find_journal"],
     &["resize"],
     &["mount"],

@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | `extol.remount:LIST` | change mount options | `+`, then warnings, one per line; or `-` and why not |
 //! | `extol.tune:TEXT` | change properties of the volume | `+`, then what changed, one per line; or `-` and why not |
+//! | `extol.quota:TEXT` | report or set quotas | `+`, then the answer, line by line; or `-` and why not |
 //! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
@@ -46,6 +47,7 @@ use crate::wire::Request;
 
 const REMOUNT: &str = "extol.remount:";
 const TUNE: &str = "extol.tune:";
+const QUOTA: &str = "extol.quota:";
 const CHECKPOINT: &str = "extol.checkpoint:";
 const FREEZE: &str = "extol.freeze";
 const THAW: &str = "extol.thaw";
@@ -76,7 +78,7 @@ pub(crate) fn request(name: &[u8]) -> Option<(CheckedBy, &str)> {
         Some(command) => (CheckedBy::Kernel, command),
         None => (CheckedBy::Daemon, name.strip_prefix("user.")?),
     };
-    let starts = [REMOUNT, TUNE, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
+    let starts = [REMOUNT, TUNE, QUOTA, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
     let known =
         starts.iter().any(|start| command.starts_with(start)) || [FREEZE, THAW].contains(&command);
     known.then_some((checked_by, command))
@@ -92,12 +94,7 @@ pub(crate) fn answer(
     if checked_by == CheckedBy::Daemon {
         owner.check(request)?;
     }
-    let done = match (command.strip_prefix(REMOUNT), command.strip_prefix(TUNE)) {
-        (Some(list), _) => Some(fs.remount(list)),
-        (_, Some(text)) => Some(fs.tune_by_text(text)),
-        _ => None,
-    };
-    if let Some(done) = done {
+    if let Some(done) = by_text(fs, command) {
         let mut text = match done {
             Ok(lines) => format!("+{}", lines.join("\n")),
             Err(RemountError(line)) => format!("-{line}"),
@@ -139,6 +136,20 @@ pub(crate) fn answer(
     Ok(vec![b'+'])
 }
 
+/// Does a request in words of the file system; `None`: it is no such request.
+fn by_text(
+    fs: &dyn VolumeControl,
+    command: &str,
+) -> Option<std::result::Result<Vec<String>, RemountError>> {
+    if let Some(list) = command.strip_prefix(REMOUNT) {
+        return Some(fs.remount(list));
+    }
+    if let Some(text) = command.strip_prefix(TUNE) {
+        return Some(fs.tune_by_text(text));
+    }
+    Some(fs.quota_by_text(command.strip_prefix(QUOTA)?))
+}
+
 fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
     let text = String::from_utf8_lossy(answer);
     match text.strip_prefix('+') {
@@ -170,6 +181,18 @@ pub fn tune(
     request: &str,
 ) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
     ask_in_words(root, TUNE, request)
+}
+
+/// Asks the daemon of the mount with this root to report or set quotas, by a text that its file
+/// system understands, as is the answer.
+///
+/// # Errors
+/// As [`remount`].
+pub fn quota(
+    root: &Path,
+    request: &str,
+) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
+    ask_in_words(root, QUOTA, request)
 }
 
 fn ask_in_words(

@@ -53,6 +53,8 @@ ranks! {
     InodeShard,
     /// A quota file: where its entries are.
     Quota,
+    /// What limits of a quota file have promised.
+    Promises,
     /// A discard of free blocks, or an allocation that is about to fail.
     Trim,
     /// A block group.

@@ -26,6 +26,9 @@ pub enum FsError {
     /// ENOSPC: no free block or inode.
     #[error("no space left on the volume")]
     NoSpace,
+    /// EDQUOT: a limit of the owner, the group or the project is in the way.
+    #[error("quota exceeded")]
+    QuotaExceeded,
     /// EROFS: the volume is read-only (by option, by feature, or after an error).
     #[error("the volume is read-only")]
     ReadOnly,

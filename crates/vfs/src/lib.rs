@@ -11,6 +11,7 @@
 //! so an unlinked file lives until its last reference goes. No method blocks for longer than the
 //! operation needs, and every method may be called from many threads.
 
+mod caller;
 mod error;
 mod fragments;
 mod mode;
@@ -21,6 +22,7 @@ mod resized;
 mod size;
 mod types;
 
+pub use caller::{acting_for, caller};
 pub use error::{FsError, RemountError, Result};
 pub use fragments::{Defragmented, Fragments, Outcome};
 pub use mode::Mode;
@@ -224,6 +226,15 @@ pub trait VolumeControl: FileSystem {
     /// One line; nothing has changed then.
     fn tune_by_text(&self, _request: &str) -> std::result::Result<Vec<String>, RemountError> {
         Err(RemountError("this file system has nothing to tune".into()))
+    }
+
+    /// Reports or sets quotas, by a text that the file system understands. Gives the answer, in
+    /// lines.
+    ///
+    /// # Errors
+    /// One line; nothing has changed then.
+    fn quota_by_text(&self, _request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        Err(RemountError("this file system has no quotas".into()))
     }
 
     /// How a regular file lies on the volume. (What is not written back yet does not count.)

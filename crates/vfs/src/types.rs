@@ -172,6 +172,17 @@ pub enum Author {
     Cache,
 }
 
+impl Author {
+    /// The process, if it is known.
+    #[must_use]
+    pub fn process(self) -> Option<Creds> {
+        match self {
+            Self::Process(creds) => Some(creds),
+            Self::Owner | Self::Cache => None,
+        }
+    }
+}
+
 /// What a new inode is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NewNode {

@@ -106,6 +106,11 @@ fn microvm() {
 }
 
 #[test]
+fn quota() {
+    page("quota.md", &[]);
+}
+
+#[test]
 fn reproducible_images() {
     page("reproducible-images.md", &[Need::Tool("tar"), Need::Tool("gzip")]);
 }

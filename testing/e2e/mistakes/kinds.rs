@@ -130,7 +130,7 @@ const KINDS: &[Kind] = &[
             "mount -a IMAGE DIR",
             "mount -B IMAGE DIR",
             "mount -o bind IMAGE DIR",
-            "mount -o usrquota IMAGE DIR",
+            "mount -o usrjquota=aquota.user IMAGE DIR",
             "umount -R DIR",
             "info -b IMAGE",
             "check -y IMAGE",

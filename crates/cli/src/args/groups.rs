@@ -9,7 +9,10 @@ pub const GROUPS: [(&str, &[&str]); 8] = [
     ("Mounts", &["mount", "umount", "remount"]),
     ("Watch a mount", &["stat", "top"]),
     ("Make a whole mount durable", &["sync", "checkpoint", "freeze", "thaw"]),
-    ("Volumes that are not mounted", &["mkfs", "info", "check", "log", "replay", "resize", "tune"]),
+    (
+        "Volumes that are not mounted",
+        &["mkfs", "info", "check", "log", "replay", "resize", "tune", "quota"],
+    ),
     (
         "Files on a volume that is not mounted",
         &["ls", "cat", "cp", "tar", "put", "rm", "mkdir", "mv", "ln", "edit"],

@@ -9,6 +9,7 @@ mod mkfs;
 mod mount;
 mod mounted;
 mod offer;
+mod quota;
 mod refused;
 mod resize;
 mod setup;
@@ -34,6 +35,7 @@ pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::{BlockSize, FillArgs, FreeSpace, MkfsArgs};
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
+pub use quota::QuotaArgs;
 pub use resize::ResizeArgs;
 pub use setup::{CompletionsArgs, ManArgs, Shell};
 pub use tune::TuneArgs;
@@ -92,6 +94,7 @@ pub enum Command {
     Man(ManArgs),
     Resize(ResizeArgs),
     Tune(Box<TuneArgs>),
+    Quota(QuotaArgs),
 }
 
 /// What is shown of the command line in completions and manual pages: without the parts of other
@@ -225,6 +228,7 @@ mod tests {
             "getxattr",
             "edit",
             "verity",
+            "quota",
         ] {
             let mut command = Cli::command().find_subcommand(name).expect(name).clone();
             let about = command.get_about().expect(name).to_string();
@@ -271,7 +275,7 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 22] = [
+    const NUMBERS: [(&str, &str, &str); 26] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
@@ -294,6 +298,10 @@ mod tests {
         ("tune", "reserved_blocks", "-r = a"),
         ("tune", "mounts", "-C = a"),
         ("verity", "block_size", "enable --block-size = a b"),
+        ("quota", "block_soft", "set --block-soft = a"),
+        ("quota", "block_hard", "set --block-hard = a"),
+        ("quota", "inode_soft", "set --inode-soft = a"),
+        ("quota", "inode_hard", "set --inode-hard = a"),
     ];
 
     /// All numbers go through the same few parsers, so each mistake has the same words.

@@ -65,7 +65,7 @@ macro_rules! mount_options {
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
   journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc,
   nodelalloc, acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID,
-  resgid=ID, sb=N
+  resgid=ID, usrquota, grpquota, prjquota, noquota, sb=N
         as in ext4(5)
   cache_mb=N
         MiB of metadata in memory [192]

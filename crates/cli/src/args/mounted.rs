@@ -128,11 +128,12 @@ pub(super) fn timeout(text: &str) -> std::result::Result<f64, NumberError> {
         unknown, has a bad value, or cannot change while the volume is mounted, none is changed. \
         The options in force are shown by extol stat.\n\n\
         Changeable: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, \
-        nodiratime, lazytime, grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, \
-        readahead_kb=, min_batch_time=, max_batch_time=, fua=, fast_commit, nofast_commit, \
-        async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, \
-        ckpt_thread_ioprio=, journal_ioprio=, init_itable[=N], noinit_itable, the flags of \
-        mount(8) (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for \
+        nodiratime, lazytime, grpid, minixdf, resuid=, resgid=, usrquota, grpquota, prjquota, \
+        noquota, nodelalloc, dirty_mb=, readahead_kb=, min_batch_time=, max_batch_time=, fua=, \
+        fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, \
+        checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, journal_ioprio=, \
+        init_itable[=N], noinit_itable, the flags of mount(8) (nosuid, nodev, noexec ...), and \
+        abort (stop the volume as an error would, for \
         tests).\n\n\
         ro checkpoints everything and marks the volume clean; rw takes that back. A volume that \
         was mounted read-only is recovered first, as by a mount, and stays read-only if that or \

@@ -64,6 +64,10 @@ pub const MOUNT: &[&str] = &[
     "bsddf",
     "resuid=",
     "resgid=",
+    "usrquota",
+    "grpquota",
+    "prjquota",
+    "noquota",
     "sb=",
     "cache_mb=",
     "dirty_mb=",
@@ -178,6 +182,9 @@ pub const LIMITS: &[&str] =
 
 /// For the type of mknod.
 pub const NODES: &[&str] = &["b", "c", "p", "s"];
+
+/// What quota does.
+pub const QUOTA_ACTIONS: &[&str] = &["check", "report", "set"];
 
 /// For `-e` of getxattr.
 pub const CODINGS: &[&str] = &["text", "hex", "base64"];

@@ -179,6 +179,7 @@ fn see_also(roff: &mut Roff, command: &Command) {
         "umount" => "extol(1), umount(8), fusermount3(1)",
         "mkfs" => "extol(1), ext4(5), mke2fs(8)",
         "resize" => "extol(1), resize2fs(8)",
+        "quota" => "extol(1), extol-tune(1), repquota(8), setquota(8), quotacheck(8)",
         "tune" => "extol(1), tune2fs(8), dumpe2fs(8)",
         "check" => "extol(1), e2fsck(8), fsck(8)",
         "info" | "log" => "extol(1), dumpe2fs(8), debugfs(8)",

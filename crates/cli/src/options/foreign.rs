@@ -83,7 +83,6 @@ const PASSED_OVER: &[&str] = &[
     "quiet",
     "iversion",
     "noiversion",
-    "noquota",
 ];
 
 /// Refused, and why.
@@ -110,13 +109,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("bind", "bind mounts are for mount(8): mount --bind"),
     ("rbind", "bind mounts are for mount(8): mount --rbind"),
     ("move", "mounts are moved by mount(8): mount --move"),
-    ("usrquota", "Extol keeps usage and enforces no limits"),
-    ("grpquota", "Extol keeps usage and enforces no limits"),
-    ("prjquota", "Extol keeps usage and enforces no limits"),
-    ("quota", "Extol keeps usage and enforces no limits"),
-    ("usrjquota", "Extol keeps usage in quota inodes only: tune2fs -O quota"),
-    ("grpjquota", "Extol keeps usage in quota inodes only: tune2fs -O quota"),
-    ("jqfmt", "Extol keeps usage in quota inodes only: tune2fs -O quota"),
+    ("usrjquota", "Extol keeps quotas in hidden inodes only: extol tune -O quota, then usrquota"),
+    ("grpjquota", "Extol keeps quotas in hidden inodes only: extol tune -O quota, then usrquota"),
+    ("jqfmt", "Extol keeps quotas in hidden inodes only: extol tune -O quota, then usrquota"),
     ("dax", "a mount through FUSE has no direct access to memory of the device"),
 ];
 

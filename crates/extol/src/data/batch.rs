@@ -207,7 +207,7 @@ impl BatchFile<'_> {
         let (pages, reserved) = st.pages.take_range(range.0, range.1);
         let (result, used) = writepages::map_written(fs, &mut st, lblk, run, reserved);
         if result.is_ok() {
-            fs.vol.alloc.unreserve(reserved.saturating_sub(used));
+            fs.unreserve_data(&st, reserved.saturating_sub(used));
             fs.dirty.shrink(pages.len() * fs.vol.geo.block_len());
         } else {
             let left = reserved.saturating_sub(used);

@@ -85,5 +85,5 @@ pub(super) fn put_back(
             left -= 1;
         }
     }
-    fs.vol.alloc.unreserve(left);
+    fs.unreserve_data(st, left);
 }

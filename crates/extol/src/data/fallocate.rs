@@ -134,7 +134,7 @@ fn fill_hole(fs: &MountedFs, st: &mut InodeState, at: u32, want: u32) -> Result<
             let result = map::goal(&fs.vol, &st.node, at)
                 .and_then(|goal| fs.vol.alloc.take(goal, want, 1))
                 .and_then(|run| map_unwritten(fs, st, at, run, true));
-            fs.vol.alloc.unreserve(reserved + META);
+            fs.unreserve_data(st, reserved + META);
             result
         }
     }

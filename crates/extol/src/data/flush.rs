@@ -72,7 +72,7 @@ fn flush_part(
         };
         match result {
             Ok(()) => {
-                fs.vol.alloc.unreserve(held.saturating_sub(used));
+                fs.unreserve_data(st, held.saturating_sub(used));
                 fs.dirty.shrink(pages.len() * bs);
             }
             Err(e) => {

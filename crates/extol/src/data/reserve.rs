@@ -25,9 +25,23 @@ impl MountedFs {
         self.reserve_as(blocks, true)
     }
 
-    /// Promises blocks for the data of a file.
+    /// Promises blocks for the data of a file, which limits of its owners must allow. What is not
+    /// used goes back by [`unreserve_data`](Self::unreserve_data).
     pub fn reserve_data(&self, st: &InodeState, blocks: u64) -> Result<()> {
-        self.reserve_as(blocks, self.uses_reserve(st))
+        self.vol.promise(&st.node, blocks)?;
+        self.reserve_as(blocks, self.uses_reserve(st)).inspect_err(|_| self.settle(st))
+    }
+
+    /// Gives back what was reserved for data of a file and was not used, or belongs to pages that
+    /// are gone.
+    pub fn unreserve_data(&self, st: &InodeState, blocks: u64) {
+        self.vol.alloc.unreserve(blocks);
+        self.settle(st);
+    }
+
+    /// Limits of its owners have promised a file what its dirty pages will take, and no more.
+    pub fn settle(&self, st: &InodeState) {
+        self.vol.settle(&st.node, st.pages.reserved());
     }
 
     fn reserve_as(&self, blocks: u64, root: bool) -> Result<()> {
@@ -39,8 +53,13 @@ impl MountedFs {
     }
 
     /// Promises up to `blocks` blocks for the data of a file and exactly `beside` others; returns
-    /// how many of the former.
+    /// how many of the former. They go back as those of [`reserve_data`](Self::reserve_data).
     pub fn reserve_some(&self, st: &InodeState, blocks: u64, beside: u64) -> Result<u64> {
+        let blocks = self.vol.promise_some(&st.node, blocks)?;
+        self.reserve_part(st, blocks, beside).inspect_err(|_| self.settle(st))
+    }
+
+    fn reserve_part(&self, st: &InodeState, blocks: u64, beside: u64) -> Result<u64> {
         let root = self.uses_reserve(st);
         if self.reserve_as(blocks + beside, root).is_ok() {
             return Ok(blocks);

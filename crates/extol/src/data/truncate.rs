@@ -90,7 +90,7 @@ pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32
     clusters::leave_edges(fs, st, from, to);
     let (dropped, reserved) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
-    fs.vol.alloc.unreserve(reserved);
+    fs.unreserve_data(st, reserved);
     if st.pages.is_empty() {
         fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
     }

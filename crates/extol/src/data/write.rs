@@ -60,7 +60,7 @@ pub(crate) fn write(
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {
                 // No space for all: goes on block by block, as far as space lasts.
-                Err(FsError::NoSpace) => {
+                Err(FsError::NoSpace | FsError::QuotaExceeded) => {
                     put_page(fs, cell, st, lblk, 0, &data[done..done + bs]).map(|()| bs)
                 }
                 result => result.map(|()| whole),
@@ -188,7 +188,7 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
             match vol.alloc.take(goal, n, n) {
                 Ok(run) => Some(run),
                 Err(e) => {
-                    vol.alloc.unreserve(clusters);
+                    fs.unreserve_data(st, clusters);
                     return Err(e);
                 }
             }
@@ -201,7 +201,7 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
         vol.journal.note_data_write();
         if let Err(e) = written {
             vol.alloc.give_back(run);
-            vol.alloc.unreserve(clusters);
+            fs.unreserve_data(st, clusters);
             return Err(fs.data_write_failed(e));
         }
     }
@@ -320,11 +320,15 @@ fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
 fn reserve_page(fs: &MountedFs, st: &mut InodeState, clusters: u64) -> Result<bool> {
     let pages = st.pages.map_changes() + 1;
     let meta = mapping_blocks(fs, st, pages);
+    if clusters > 0 {
+        fs.vol.promise(&st.node, clusters)?;
+    }
     let more = meta.saturating_sub(st.pages.meta_reserved);
     if fs.vol.alloc.reserve(clusters + more, fs.uses_reserve(st)).is_ok() {
         st.pages.meta_reserved += more;
         return Ok(true);
     }
+    fs.settle(st);
     // Turns every reservation into the blocks really needed, and gets back what commits free.
     flush::flush(fs, st)?;
     fs.settle_space();
@@ -344,7 +348,7 @@ fn write_exact(
     let old = st.node.raw.size;
     st.node.raw.size = old.max(end);
     let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(data), 0);
-    fs.vol.alloc.unreserve(left);
+    fs.unreserve_data(st, left);
     let result = match result {
         // Preallocated space must hold data even if no block is left to split its extent.
         Err(FsError::NoSpace) => zero_out::around(fs, st, lblk),
@@ -388,7 +392,7 @@ pub(super) fn write_direct(
         fs.dirty.grow(pages.len() * bs);
         clusters::put_back(fs, st, (lblk, behind), pages.into_iter(), left);
     } else {
-        fs.vol.alloc.unreserve(left);
+        fs.unreserve_data(st, left);
     }
     result
 }

@@ -279,6 +279,7 @@ fn place(vol: &Volume, dir: &Node, taken: &[Place], lblk: u32, goal: BlockNr) ->
             Ok(Place { lblk, nr: run.start, is_new: false })
         }
         map::NewBlocks::Fresh(_) => {
+            vol.promise(dir, 1)?;
             let run = vol.alloc.take(vol.geo.in_place_of(goal, lblk), 1, 1)?;
             Ok(Place { lblk, nr: run.start, is_new: true })
         }

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use extol_ondisk::Incompat;
-use extol_vfs::{Attr, Author, Done, Fallocate, Job, Mountable, OpenNr, Result};
+use extol_vfs::{Attr, Author, Done, Fallocate, Job, Mountable, OpenNr, Result, acting_for};
 
 use super::Ext4;
+use crate::mounted::MountedFs;
 use crate::ops::{files, names, references};
 
 impl Mountable for Ext4 {
@@ -31,7 +32,8 @@ impl Mountable for Ext4 {
     }
 
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|fs| files::write(fs, ino, offset, data, author))
+        let write = |fs: &MountedFs| files::write(fs, ino, offset, data, author);
+        acting_for(author.process(), || self.change(write))
     }
 
     fn fallocate_as(
@@ -42,7 +44,8 @@ impl Mountable for Ext4 {
         len: u64,
         author: Author,
     ) -> Result<()> {
-        self.change(|fs| files::fallocate(fs, ino, mode, (offset, len), author))
+        let allocate = |fs: &MountedFs| files::fallocate(fs, ino, mode, (offset, len), author);
+        acting_for(author.process(), || self.change(allocate))
     }
 
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {

@@ -33,6 +33,7 @@ use crate::maintenance::requests::Maintenance;
 use crate::mounted::{BaseDevice, FixedOptions, MountedFs};
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
+use crate::quota;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
 use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
@@ -114,7 +115,10 @@ pub(super) fn open_on(
     };
     let fs = parts.assemble(options);
     if !options.access.read_only {
-        fs.open_quotas(&fs.sb.read(Superblock::clone))?;
+        let sb = fs.sb.read(Superblock::clone);
+        quota::check_enforceable(&sb, options.quota).map_err(OpenError)?;
+        fs.open_quotas(&sb)?;
+        fs.enforce(options.quota);
     }
     // A device that fails aborts the journal, and what comes next finds the volume read-only.
     let threads = begin(&fs, options, &mut replayed)

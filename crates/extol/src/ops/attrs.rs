@@ -187,12 +187,17 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
         }
         return Ok(());
     }
-    if let Some(quotas) = fs.quotas.get() {
-        let old = Ids::of_inode(&st.node.raw);
-        let user = set.uid.unwrap_or(old.user);
-        let group = set.gid.unwrap_or(old.group);
-        let project = set.project.unwrap_or(old.project);
-        quotas.prepare(&fs.vol, Ids { user, group, project })?;
+    let old = Ids::of_inode(&st.node.raw);
+    let ids = Ids {
+        user: set.uid.unwrap_or(old.user),
+        group: set.gid.unwrap_or(old.group),
+        project: set.project.unwrap_or(old.project),
+    };
+    let quotas = fs.quotas.get().filter(|_| ids != old);
+    if let Some(quotas) = quotas {
+        quotas.prepare(&fs.vol, ids)?;
+        let values = u64::from(xattr::count_values(&fs.vol, &st.node));
+        quotas.promise_transfer(&fs.vol, &st.node, (st.pages.reserved(), values), ids)?;
     }
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
     let list = if lists { acl::len(&fs.vol, &st.node, acl::Which::Access) } else { 0 };
@@ -207,21 +212,15 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     if let Some(perm) = set.perm {
         chmod(fs, &mut h, st, perm, lists)?;
     }
-    if let Some(uid) = set.uid {
-        st.node.raw.uid = uid;
-    }
-    if let Some(gid) = set.gid {
-        st.node.raw.gid = gid;
-    }
+    (st.node.raw.uid, st.node.raw.gid) = (ids.user, ids.group);
     if let Some(flags) = set.flags {
         apply_flags(fs, st, flags);
         fs.table.note_flags(st.node.raw.flags);
     }
-    if let Some(project) = set.project {
-        st.node.raw.projid = project;
-    }
+    st.node.raw.projid = ids.project;
     set_times(fs, st, set, now);
     st.store(fs, &mut h, !only_times)?;
+    fs.settle(st);
     h.stop().map_err(error::journal)?;
     values::delete_left(fs);
     Ok(())

@@ -235,6 +235,10 @@ pub(crate) fn make(
         // Without links, but still to be deleted, and perhaps open.
         return Err(vol.alloc.refuse_used(h, ino, is_dir)?);
     }
+    if let Err(e) = vol.promise_inode(ino, owners(fs, parent_raw, owner)) {
+        vol.alloc.free_inode(h, ino, is_dir)?;
+        return Err(e);
+    }
     let perm = match &inherited {
         _ if kind == FileType::Symlink => 0o777,
         Some(inherited) => inherited.mode & 0o7777,
@@ -339,6 +343,7 @@ fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) 
         return Ok(());
     }
     map::init(&vol.geo, &mut st.node.raw);
+    vol.promise(&st.node, 1)?;
     let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
     map::insert(vol, h, &mut st.node, 0, Run { start: nr, len: 1 }, false)?;
     let buf = h.create(nr).map_err(error::journal)?;
@@ -366,6 +371,7 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     // A small number would be read as a link of the orphan list.
     st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     let _ = st.store_gone(fs, h);
+    fs.vol.settle(&st.node, 0);
 }
 
 /// Creates a regular file without a name, as an orphan, and takes a reference.

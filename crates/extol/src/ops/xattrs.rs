@@ -91,6 +91,7 @@ pub(crate) fn set(
             st.node.raw.ctime = fs.now();
         }
         st.store(fs, &mut h, true)?;
+        fs.settle(&st);
         h.stop().map_err(error::journal)?;
         drop(reserved);
         values::delete_left(fs);

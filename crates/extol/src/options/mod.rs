@@ -11,7 +11,7 @@ use extol_block::SharedDevice;
 pub use crate::keys::Keys;
 pub use parts::{
     AccessOptions, Atime, BackgroundOptions, CacheOptions, CheckpointOptions, DataMode,
-    DataOptions, ErrorPolicy, InodeOptions, JournalOptions, SpaceOptions, Waiting,
+    DataOptions, ErrorPolicy, InodeOptions, JournalOptions, QuotaOptions, SpaceOptions, Waiting,
 };
 pub use table::{OptionSpec, table};
 pub(crate) use word::Word;
@@ -29,6 +29,8 @@ pub struct MountOptions {
     pub inodes: InodeOptions,
     /// Free space and the blocks kept for root.
     pub space: SpaceOptions,
+    /// Whose limits are enforced.
+    pub quota: QuotaOptions,
     /// How file data is written and read ahead.
     pub data: DataOptions,
     /// Bounds on what is kept in memory.

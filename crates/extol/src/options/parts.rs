@@ -8,6 +8,7 @@ use extol_block::{IoPriority, SharedDevice};
 use extol_jbd2::FreeThreshold;
 use extol_jbd2::batching::Batching;
 use extol_jbd2::fast::FuaPolicy;
+use extol_ondisk::quota::Kind;
 
 const MIB: usize = 1 << 20;
 
@@ -196,6 +197,26 @@ pub struct SpaceOptions {
     pub minixdf: bool,
     /// `discard`: tell the device about freed blocks.
     pub discard: bool,
+}
+
+/// Whose limits are enforced. (Usage is kept wherever the volume has quota files.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QuotaOptions {
+    /// `usrquota`, `quota`.
+    pub user: bool,
+    /// `grpquota`.
+    pub group: bool,
+    /// `prjquota`.
+    pub project: bool,
+}
+
+impl QuotaOptions {
+    /// The kinds of owners.
+    #[must_use]
+    pub fn kinds(self) -> Vec<Kind> {
+        let on = [self.user, self.group, self.project];
+        Kind::ALL.into_iter().zip(on).filter(|(_, on)| *on).map(|(kind, _)| kind).collect()
+    }
 }
 
 /// How file data is written and read ahead.

@@ -350,6 +350,7 @@ fn io_error(e: FsError) -> io::Error {
         FsError::IsADirectory => Kind::IsADirectory,
         FsError::NotEmpty => Kind::DirectoryNotEmpty,
         FsError::NoSpace => Kind::StorageFull,
+        FsError::QuotaExceeded => Kind::QuotaExceeded,
         FsError::ReadOnly => Kind::ReadOnlyFilesystem,
         FsError::NotPermitted | FsError::AccessDenied | FsError::NoKey => Kind::PermissionDenied,
         FsError::NameTooLong | FsError::Invalid(_) => Kind::InvalidInput,

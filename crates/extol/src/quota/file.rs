@@ -1,16 +1,20 @@
 //! One quota file: its entries are found in memory and changed in their blocks.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use extol_jbd2::Handle;
-use extol_ondisk::quota::{self, BLOCK_LEN, Block, Entry, Kind, Place, Version};
+use extol_jbd2::{Buf, Handle};
+use extol_ondisk::quota::{self, BLOCK_LEN, Block, Entry, Info, Kind, Place, Version};
 use extol_ondisk::{InodeFlags, InodeNr};
-use extol_sync::rank::{self, Rank};
+use extol_sync::rank::{self, Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::blocks::{Failed, Layout, ToChange, ToRead};
-use super::usage::Amount;
+use super::limits::{self, Grace};
+use super::promises::Promises;
+use super::usage::{Amount, Room};
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map;
@@ -31,15 +35,33 @@ const RESERVED: u64 = 2 * NEW_BLOCKS as u64;
 pub(super) struct QuotaFile {
     kind: Kind,
     ino: InodeNr,
-    state: RwLock<State>,
+    pub(super) state: RwLock<State>,
+    /// Limits are enforced.
+    pub(super) enforced: AtomicBool,
+    /// They are, or were, so that there may be promises.
+    pub(super) promising: AtomicBool,
+    pub(super) promises: Mutex<Promises, { Rank::Promises as u8 }>,
 }
 
 #[derive(Debug)]
-struct State {
-    layout: Layout,
+pub(super) struct State {
+    pub layout: Layout,
     version: Version,
     /// Where the entries are.
     places: HashMap<u32, Place>,
+    pub grace: Grace,
+}
+
+impl State {
+    /// The entry of an id that has one, from its block.
+    pub fn entry(&self, vol: &Volume, id: u32) -> Result<Option<Entry>> {
+        let Some(place) = self.places.get(&id).copied() else { return Ok(None) };
+        let (nr, at) = self.layout.find(vol, place.block)?;
+        let data = vol.journal.read(nr).map_err(error::journal)?.data();
+        let block = data.get(at..).and_then(|bytes| bytes.first_chunk());
+        let block = block.ok_or_else(|| FsError::corrupt("quota block is cut short"))?;
+        place.entry(block, self.version, id).map(Some).map_err(error::ondisk)
+    }
 }
 
 impl QuotaFile {
@@ -55,8 +77,15 @@ impl QuotaFile {
             return Err(bad(FsError::corrupt("quota inode is no ordinary file")));
         }
         let layout = Layout::read(vol, &Node { ino, raw })?;
-        let (version, places) = read_places(vol, kind, &layout).map_err(|e| bad(e.0))?;
-        Ok(Self { kind, ino, state: RwLock::new(State { layout, version, places }) })
+        let (version, places, grace) = read_places(vol, kind, &layout).map_err(|e| bad(e.0))?;
+        Ok(Self {
+            kind,
+            ino,
+            state: RwLock::new(State { layout, version, places, grace }),
+            enforced: AtomicBool::new(false),
+            promising: AtomicBool::new(false),
+            promises: Mutex::default(),
+        })
     }
 
     pub fn ino(&self) -> InodeNr {
@@ -65,6 +94,23 @@ impl QuotaFile {
 
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// How long soft limits may be exceeded.
+    pub fn grace(&self) -> Grace {
+        self.read_state(|state| state.grace)
+    }
+
+    /// Grace times and all entries.
+    pub fn all(&self, vol: &Volume) -> Result<(Grace, Vec<Entry>)> {
+        self.read_state(|state| {
+            let mut ids: Vec<u32> = state.places.keys().copied().collect();
+            ids.sort_unstable();
+            let entries = ids.into_iter().map(|id| state.entry(vol, id));
+            let entries = entries.filter_map(Result::transpose).collect::<Result<_>>()?;
+            Ok((state.grace, entries))
+        })
+        .map_err(|e: FsError| e.in_inode(self.ino.0.into()))
     }
 
     /// Makes sure that an id has an entry.
@@ -83,8 +129,15 @@ impl QuotaFile {
         inserted
     }
 
-    /// Adds to the usage of an id.
-    pub fn add(&self, vol: &Volume, h: &mut Handle, id: u32, amount: Amount) -> Result<()> {
+    /// Adds to the usage of an id, what is posted for an inode.
+    pub fn add(
+        &self,
+        vol: &Volume,
+        h: &mut Handle,
+        (ino, id): (InodeNr, u32),
+        amount: Amount,
+        now: u64,
+    ) -> Result<()> {
         if self.place(id).is_none() {
             let wanted = self.insert_credits(vol)?;
             if let Some(missing) = wanted.checked_sub(h.credits()).filter(|n| *n > 0) {
@@ -93,22 +146,76 @@ impl QuotaFile {
             }
             self.insert(vol, h, id)?;
         }
-        let bad = |e: FsError| e.in_inode(self.ino.0.into());
         let _held = rank::enter(Rank::Quota, 0);
         let state = self.state.read();
+        let enforced = self.is_enforced().then_some((now, state.grace));
+        // (A check looks at usage and promises under the same lock.)
+        let mut promises = self.promises_if_any();
+        let promised = promises.as_mut().map_or(Room::default(), |promises| {
+            promises.use_up(ino, id, amount);
+            promises.total(id)
+        });
+        self.change(vol, &state, id, |buf, change| {
+            h.modify_aside(buf, |bytes| {
+                change(bytes, &mut |entry| {
+                    amount.add_to(entry);
+                    limits::note_times(entry, amount, promised, enforced);
+                })
+            })
+        })
+    }
+
+    /// Changes an entry that there is, by other things than a posting. One credit.
+    pub fn set(
+        &self,
+        vol: &Volume,
+        h: &mut Handle,
+        id: u32,
+        set: &mut dyn FnMut(&mut Entry),
+    ) -> Result<()> {
+        let _held = rank::enter(Rank::Quota, 0);
+        let state = self.state.read();
+        let _promises = self.promises_if_any();
+        self.change(vol, &state, id, |buf, change| h.modify(buf, |bytes| change(bytes, set)))
+    }
+
+    /// Changes an entry by `modify`, which is given the block and what to do with its bytes.
+    fn change(
+        &self,
+        vol: &Volume,
+        state: &State,
+        id: u32,
+        modify: impl FnOnce(
+            &Arc<Buf>,
+            &mut dyn FnMut(&mut [u8], &mut dyn FnMut(&mut Entry)) -> Result<()>,
+        ) -> extol_jbd2::Result<Result<()>>,
+    ) -> Result<()> {
+        let bad = |e: FsError| e.in_inode(self.ino.0.into());
         let place = state.places.get(&id).copied();
         let place = place.ok_or_else(|| bad(FsError::corrupt("quota entry is missing")))?;
         let (nr, at) = state.layout.find(vol, place.block).map_err(bad)?;
         let buf = vol.journal.read(nr).map_err(error::journal)?;
-        let version = state.version;
-        h.modify_aside(&buf, |bytes| {
+        modify(&buf, &mut |bytes, change| {
             let block: Option<&mut Block> =
                 bytes.get_mut(at..at + BLOCK_LEN).and_then(|bytes| bytes.try_into().ok());
             let block = block.ok_or_else(|| FsError::corrupt("quota block is cut short"))?;
-            place.change(block, version, id, |entry| amount.add_to(entry)).map_err(error::ondisk)
+            place.change(block, state.version, id, change).map_err(error::ondisk)
         })
         .map_err(error::journal)?
         .map_err(|e| bad(e).at_block(nr.0))
+    }
+
+    /// Sets how long soft limits may be exceeded. One credit.
+    pub fn set_grace(&self, vol: &Volume, h: &mut Handle, grace: Grace) -> Result<()> {
+        let _held = rank::enter(Rank::Quota, 0);
+        let mut state = self.state.write();
+        let mut node = Node { ino: self.ino, raw: vol.read_inode(self.ino)? };
+        let blocks = ToChange { vol, h, layout: &mut state.layout, node: &mut node };
+        quota::QuotaFile::open(blocks, self.kind)
+            .and_then(|mut file| file.set_grace(grace.space, grace.inodes))
+            .map_err(|e| e.0.in_inode(self.ino.0.into()))?;
+        state.grace = grace;
+        Ok(())
     }
 
     fn place(&self, id: u32) -> Option<Place> {
@@ -154,12 +261,13 @@ fn read_places(
     vol: &Volume,
     kind: Kind,
     layout: &Layout,
-) -> std::result::Result<(Version, HashMap<u32, Place>), Failed> {
+) -> std::result::Result<(Version, HashMap<u32, Place>, Grace), Failed> {
     let mut file = quota::QuotaFile::open(ToRead { vol, layout }, kind)?;
+    let Info { space_grace, inode_grace, .. } = *file.info();
     let version = file.header().version;
     if version != Version::V1 {
         return Err(FsError::corrupt("quota inode has an old format").into());
     }
     let places = file.places()?.into_iter().map(|(place, entry)| (entry.id, place)).collect();
-    Ok((version, places))
+    Ok((version, places, Grace { space: space_grace, inodes: inode_grace }))
 }

@@ -20,41 +20,57 @@
 //!   as on a volume with wrong usage, posting inserts it.
 //! - QU-3: blocks of a quota file are metadata: changed in handles only, never through the data
 //!   cache.
+//! - QU-5: where limits are enforced, space and inodes are promised before they are taken
+//!   ([`Accounts::promise`]), and posting uses the promise up under the lock under which a check
+//!   looks at both: no two operations get the same room.
 //! - QU-4: a fast commit holds no usage. An inode whose change was posted is made durable by a full
 //!   commit until its transaction has committed (`Reason::Quota`).
 
 mod blocks;
+mod enforce;
 mod file;
+pub(crate) mod limits;
+mod promises;
 pub(crate) mod usage;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extol_jbd2::Handle;
-use extol_ondisk::quota::Kind;
+use extol_ondisk::quota::{Entry, Kind};
 use extol_ondisk::{InodeNr, RoCompat, Superblock};
-use extol_vfs::Result;
+use extol_task::Clock;
+use extol_vfs::{FsError, Result};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
 use crate::node::Node;
+use crate::options::QuotaOptions;
 use crate::volume::{Accounts, Posting, Volume};
 use crate::xattr;
 use file::QuotaFile;
+use limits::Grace;
 pub(crate) use usage::Ids;
-use usage::Usage;
+use usage::{Amount, Room, Usage};
 
 /// Blocks of quota files that one handle changes at most: three inodes with owners of their own
 /// (one that comes, a directory that grows, one that goes), or one that changes its owner.
 const SIDE_CREDITS_PER_FILE: u32 = 3;
 
 /// The quota files of a volume.
-#[derive(Debug)]
 pub(crate) struct Quotas {
     files: SmallVec<[QuotaFile; 3]>,
     /// Inodes of the volume itself, which no id pays for.
     exempt: RwLock<SmallVec<[InodeNr; 5]>>,
+    /// Tells when grace times end, once limits are enforced.
+    clock: OnceLock<Arc<dyn Clock>>,
+}
+
+impl std::fmt::Debug for Quotas {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quotas").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 impl Quotas {
@@ -64,6 +80,17 @@ impl Quotas {
     /// # Errors
     /// One of them is damaged.
     pub fn open(vol: &Volume, sb: &Superblock) -> Result<Option<Arc<Self>>> {
+        let Some(quotas) = Self::read(vol, sb)?.map(Arc::new) else { return Ok(None) };
+        vol.journal.set_side_credits(quotas.files.len() as u32 * SIDE_CREDITS_PER_FILE);
+        let _ = vol.accounts.set(Arc::clone(&quotas) as _);
+        Ok(Some(quotas))
+    }
+
+    /// The quota files that the superblock names, to be looked at.
+    ///
+    /// # Errors
+    /// One of them is damaged.
+    pub fn read(vol: &Volume, sb: &Superblock) -> Result<Option<Self>> {
         if !sb.feature_ro_compat.contains(RoCompat::QUOTA) {
             return Ok(None);
         }
@@ -75,10 +102,8 @@ impl Quotas {
             .collect::<Result<SmallVec<_>>>()?;
         let orphan_file = InodeNr(sb.orphan_file_inum);
         let exempt = named.map(|(_, ino)| ino).chain([orphan_file]).filter(|ino| ino.is_some());
-        let quotas = Arc::new(Self { files, exempt: RwLock::new(exempt.collect()) });
-        vol.journal.set_side_credits(quotas.files.len() as u32 * SIDE_CREDITS_PER_FILE);
-        let _ = vol.accounts.set(Arc::clone(&quotas) as _);
-        Ok(Some(quotas))
+        let exempt = RwLock::new(exempt.collect());
+        Ok(Some(Self { files, exempt, clock: OnceLock::new() }))
     }
 
     /// True for the inode of one of the files.
@@ -102,6 +127,98 @@ impl Quotas {
         self.post(vol, h, ino, &change)
     }
 
+    /// From now on limits of these kinds are enforced, and of no others.
+    pub fn enforce(&self, clock: &Arc<dyn Clock>, kinds: &[Kind]) {
+        let _ = self.clock.set(Arc::clone(clock));
+        self.files.iter().for_each(|file| file.enforce(kinds.contains(&file.kind())));
+    }
+
+    fn file(&self, kind: Kind) -> Result<&QuotaFile> {
+        let missing = FsError::NotSupported(match kind {
+            Kind::User => "the volume has no quota inode for users",
+            Kind::Group => "the volume has no quota inode for groups",
+            Kind::Project => "the volume has no quota inode for projects",
+        });
+        self.files.iter().find(|file| file.kind() == kind).ok_or(missing)
+    }
+
+    /// All that the files say.
+    ///
+    /// # Errors
+    /// One of them is damaged.
+    pub fn report(&self, vol: &Volume) -> Result<Vec<(Kind, Grace, Vec<Entry>)>> {
+        let of_file = |file: &QuotaFile| {
+            let (grace, entries) = file.all(vol)?;
+            Ok((file.kind(), grace, entries))
+        };
+        self.files.iter().map(of_file).collect()
+    }
+
+    /// How long soft limits may be exceeded.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn grace(&self, kind: Kind) -> Result<Grace> {
+        Ok(self.file(kind)?.grace())
+    }
+
+    /// Makes sure that an id has an entry. Opens a handle if it has none.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare); there is no such file.
+    pub fn prepare_one(&self, vol: &Volume, kind: Kind, id: u32) -> Result<()> {
+        self.file(kind)?.prepare(vol, id)
+    }
+
+    /// Changes the entry of an id, which there is. One credit.
+    ///
+    /// # Errors
+    /// A block cannot be read, or numbers are too large for the file.
+    pub fn set(
+        &self,
+        vol: &Volume,
+        h: &mut Handle,
+        (kind, id): (Kind, u32),
+        set: &mut dyn FnMut(&mut Entry),
+    ) -> Result<()> {
+        self.file(kind)?.set(vol, h, id, set)
+    }
+
+    /// Sets how long soft limits may be exceeded. One credit.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn set_grace(&self, vol: &Volume, h: &mut Handle, kind: Kind, grace: Grace) -> Result<()> {
+        self.file(kind)?.set_grace(vol, h, grace)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.get().map_or(0, |clock| clock.wall().as_secs())
+    }
+
+    /// An inode, to which `reserved` clusters are promised and which has so many `values` in inodes
+    /// of their own, is about to get other owners: they must have room for all of it.
+    ///
+    /// # Errors
+    /// A limit is in the way.
+    pub fn promise_transfer(
+        &self,
+        vol: &Volume,
+        node: &Node,
+        (reserved, values): (u64, u64),
+        to: Ids,
+    ) -> Result<()> {
+        let from = Ids::of_inode(&node.raw);
+        if !self.counts(vol, node.ino) || is_unlimited(from.user) {
+            return Ok(());
+        }
+        let space =
+            Usage::of(&node.raw).map_or(0, Usage::space).saturating_add(vol.bytes_of(reserved));
+        let changes = |file: &&QuotaFile| from.of(file.kind()) != to.of(file.kind());
+        let files = self.files.iter().filter(changes);
+        promise_all(vol, files, (node.ino, to), Room { space, inodes: 1 + values }, self.now())
+    }
+
     /// Makes sure that ids have entries. Opens a handle if one of them has none.
     ///
     /// # Errors
@@ -121,14 +238,84 @@ impl Accounts for Quotas {
         if before == after {
             return Ok(());
         }
+        let now = self.now();
         for file in &self.files {
             for (id, amount) in usage::differences(file.kind(), before, after) {
-                file.add(vol, h, id, amount)?;
+                file.add(vol, h, (ino, id), amount, now)?;
             }
         }
         eligibility::note_ineligible(h, ino, Reason::Quota);
         Ok(())
     }
+
+    fn promise(&self, vol: &Volume, ino: InodeNr, ids: Ids, more: Room) -> Result<()> {
+        if is_unlimited(ids.user) {
+            return Ok(());
+        }
+        promise_all(vol, self.files.iter(), (ino, ids), more, self.now())
+    }
+
+    fn space_left(&self, vol: &Volume, ids: Ids) -> Result<u64> {
+        if is_unlimited(ids.user) {
+            return Ok(u64::MAX);
+        }
+        let now = self.now();
+        self.files.iter().try_fold(u64::MAX, |least, file| {
+            Ok(least.min(file.space_left(vol, ids.of(file.kind()), now)?))
+        })
+    }
+
+    fn settle(&self, ino: InodeNr, ids: Ids, space: u64) {
+        let room = Room { space, inodes: 0 };
+        self.files.iter().for_each(|file| file.settle(ino, ids.of(file.kind()), room));
+    }
+}
+
+/// Root is not limited. Where the process is not known, the owner of the file decides.
+fn is_unlimited(owner: u32) -> bool {
+    extol_vfs::caller().map_or(owner, |caller| caller.uid) == 0
+}
+
+/// Promises more of the owners in all these files, or in none.
+fn promise_all<'a>(
+    vol: &Volume,
+    files: impl Iterator<Item = &'a QuotaFile> + Clone,
+    (ino, ids): (InodeNr, Ids),
+    more: Room,
+    now: u64,
+) -> Result<()> {
+    for (done, file) in files.clone().enumerate() {
+        let promised = file.promise(vol, (ino, ids.of(file.kind())), more, now);
+        if promised.is_err() {
+            files.take(done).for_each(|file| file.take_back(ino, ids.of(file.kind()), more));
+            return promised;
+        }
+    }
+    Ok(())
+}
+
+/// Err if limits are to be enforced and there is no file that has them.
+///
+/// # Errors
+/// One line with what to do.
+pub(crate) fn check_enforceable(
+    sb: &Superblock,
+    limits: QuotaOptions,
+) -> std::result::Result<(), String> {
+    let lacks = |kind: &&Kind| {
+        !sb.feature_ro_compat.contains(RoCompat::QUOTA) || !inode_of(sb, **kind).is_some()
+    };
+    let kinds = limits.kinds();
+    let Some(kind) = kinds.iter().find(lacks) else { return Ok(()) };
+    let (option, features) = match kind {
+        Kind::User => ("usrquota", "quota"),
+        Kind::Group => ("grpquota", "quota"),
+        Kind::Project => ("prjquota", "quota,project"),
+    };
+    Err(format!(
+        "{option}: the volume has no quota inode for {}s; make it with extol tune -O {features}",
+        kind.name()
+    ))
 }
 
 /// What the owners pay for, with attribute values in inodes of their own. (Those are counted only

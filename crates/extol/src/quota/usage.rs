@@ -59,6 +59,42 @@ impl Usage {
     pub fn has_owners_of(self, other: Self) -> bool {
         self.ids == other.ids
     }
+
+    /// Bytes.
+    pub(super) fn space(self) -> u64 {
+        self.space
+    }
+}
+
+/// Bytes and inodes that are to be had beside what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Room {
+    /// Bytes.
+    pub space: u64,
+    pub inodes: u64,
+}
+
+impl Room {
+    /// Both.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            space: self.space.saturating_add(other.space),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    /// What is left without the other, or nothing.
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            space: self.space.saturating_sub(other.space),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
+
+    /// Not more than the other, of each.
+    pub fn at_most(self, other: Self) -> Self {
+        Self { space: self.space.min(other.space), inodes: self.inodes.min(other.inodes) }
+    }
 }
 
 /// A change of one id's usage.

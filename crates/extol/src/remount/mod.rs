@@ -38,6 +38,7 @@ use crate::mount::close::write_everything;
 use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
 use crate::options::MountOptions;
+use crate::quota;
 use crate::superblock::write_superblock;
 use plan::{Able, Plan};
 
@@ -58,6 +59,10 @@ pub(crate) fn remount(
 ) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
     let mut plan = plan(fs, &current, list)?;
+    if !plan.options.access.read_only {
+        let sb = fs.sb.read(Clone::clone);
+        quota::check_enforceable(&sb, plan.options.quota).map_err(RemountError)?;
+    }
     apply(fs, threads, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {
@@ -154,6 +159,7 @@ fn set(fs: &MountedFs, o: &MountOptions) {
     let _ = journal.set_fast_commits(o.journal.fast_commit == Some(true));
     journal.io_priority().set(o.journal.ioprio);
     fs.maintenance.priority().set(o.checkpoint.ioprio);
+    fs.enforce(o.quota);
     fs.vol.alloc.set_discard(o.space.discard.then(|| Arc::clone(&fs.vol.dev)));
 }
 

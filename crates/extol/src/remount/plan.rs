@@ -135,6 +135,8 @@ mod tests {
         ("minixdf", "rw,relatime,minixdf"),
         ("resuid=7", "rw,relatime,resuid=7"),
         ("resgid=7", "rw,relatime,resgid=7"),
+        ("usrquota", "rw,relatime,usrquota"),
+        ("quota,grpquota,prjquota", "rw,relatime,usrquota,grpquota,prjquota"),
         ("nodelalloc", "rw,relatime,nodelalloc"),
         ("fua=always", "rw,relatime,fua=always"),
         ("min_batch_time=5", "rw,relatime,min_batch_time=5"),
@@ -154,7 +156,7 @@ mod tests {
     /// What takes each of them back.
     const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,\
         errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
-        resgid=0,delalloc,min_batch_time=0,fua=auto,\
+        resgid=0,noquota,delalloc,min_batch_time=0,fua=auto,\
         fast_commit,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 

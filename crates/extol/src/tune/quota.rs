@@ -19,7 +19,7 @@ use crate::map::{self, Discard};
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::quota::{self, Ids};
-use crate::xattr;
+use crate::quotas;
 
 /// Credits of a new file beside those for its blocks: its inode and map.
 const OTHERS: u32 = 16;
@@ -38,14 +38,13 @@ impl Made {
     /// For these kinds of owners.
     pub fn plan(fs: &MountedFs, kinds: &[Kind]) -> Result<Self> {
         let mut used: Vec<HashMap<u32, Entry>> = kinds.iter().map(|_| HashMap::new()).collect();
-        count(fs, &mut |node| {
-            let ids = Ids::of_inode(&node.raw);
-            let values = xattr::count_values(&fs.vol, node);
+        quotas::count(fs, &mut |raw, inodes| {
+            let ids = Ids::of_inode(raw);
             for (kind, used) in kinds.iter().zip(&mut used) {
                 let id = ids.of(*kind);
                 let entry = used.entry(id).or_insert(Entry::new(id));
-                entry.space = entry.space.saturating_add(node.raw.blocks.saturating_mul(512));
-                entry.inodes += 1 + u64::from(values);
+                entry.space = entry.space.saturating_add(raw.blocks.saturating_mul(512));
+                entry.inodes += inodes;
             }
         })?;
         let files = kinds.iter().zip(used).map(|(kind, used)| Ok((*kind, contents(*kind, used)?)));
@@ -145,22 +144,6 @@ fn all_credits(fs: &MountedFs, node: &Node) -> Option<u32> {
     let short = few.ok().filter(|blocks| *blocks <= FEW);
     let one_by_one = || Some(map::credits_for_remove_step(node) + CREDITS_PER_FREED * short?);
     map::credits_for_remove_all(node, fs.vol.geo.block_size.bytes()).or_else(one_by_one)
-}
-
-/// Calls `each` with every inode that belongs to an owner.
-fn count(fs: &MountedFs, each: &mut dyn FnMut(&Node)) -> std::result::Result<(), FsError> {
-    let (vol, first) = (&fs.vol, fs.vol.geo.first_ino);
-    let inodes = (first.0..=vol.geo.inodes()).map(InodeNr);
-    for ino in std::iter::once(InodeNr::ROOT).chain(inodes) {
-        if fs.is_internal(ino.0) || !vol.alloc.is_inode_used(ino)? {
-            continue;
-        }
-        let raw = vol.read_inode(ino)?;
-        if raw.links > 0 && !raw.flags.contains(InodeFlags::EA_INODE) {
-            each(&Node { ino, raw });
-        }
-    }
-    Ok(())
 }
 
 fn contents(kind: Kind, used: HashMap<u32, Entry>) -> std::result::Result<Vec<u8>, FsError> {

@@ -117,8 +117,8 @@ fn note(noted: &mut Noted<BlockNr>, hash: u32, nr: BlockNr) {
 }
 
 /// Makes `entries` the contents of the inode's block: `old` is the present one. No entries: no
-/// block. `fresh`: the entry for whose value the caller has added a user. `NoSpace` changes
-/// nothing.
+/// block. `fresh`: the entry for whose value the caller has added a user. `NoSpace` and
+/// `QuotaExceeded` change nothing.
 pub(super) fn store(
     vol: &Volume,
     h: &mut Handle,
@@ -139,6 +139,10 @@ pub(super) fn store(
     }
     let bytes =
         format::build_block(&mut entries, vol.geo.block_len(), 1).ok_or(FsError::NoSpace)?;
+    if old.is_none() {
+        // (For one that others have, too.)
+        vol.promise(node, 1)?;
+    }
     let hash = BlockHeader::decode(&bytes).map_or(0, |header| header.hash);
     if let Some(old) = old {
         // Known from now on, in case this inode leaves it to others.

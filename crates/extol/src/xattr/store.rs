@@ -240,6 +240,7 @@ fn store_value(
     if here != Err(FsError::NoSpace) || !value::are_allowed(vol) || value.is_empty() {
         return here;
     }
+    vol.promise_value(node, value.len())?;
     let (ino, hash) = value::obtain(vol, h, values, node, value)?;
     let size = u32::try_from(value.len()).unwrap_or(u32::MAX);
     let entry = XattrEntry::in_inode(index, name, ino, size, hash);

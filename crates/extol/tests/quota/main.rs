@@ -5,6 +5,9 @@
 #[allow(dead_code)]
 mod common;
 mod features;
+mod guest;
+mod limits;
+mod looking_after;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -51,6 +54,7 @@ fn may<T>(result: Result<T, FsError>, what: &str) -> Option<T> {
             FsError::Exists
             | FsError::NotFound
             | FsError::NoSpace
+            | FsError::QuotaExceeded
             | FsError::NotEmpty
             | FsError::NoAttribute
             | FsError::NotPermitted
@@ -254,8 +258,9 @@ fn a_file_moves_to_its_new_owner_with_all_that_it_has() {
 
 #[test]
 fn a_quota_file_grows_with_the_ids() {
-    for size in ["1024", "4096"] {
-        let dev = image("48M", &["-t", "ext4", "-b", size, "-O", "quota,project"]);
+    for (size, more) in [("1024", ""), ("4096", ""), ("1024", "bigalloc")] {
+        let features = format!("quota,project,{more}");
+        let dev = image("48M", &["-t", "ext4", "-b", size, "-O", &features]);
         let fs = opened(&dev, "");
         for n in 0..1000u32 {
             let creds = Creds { uid: n.wrapping_mul(0x0101_0101), gid: n };
@@ -344,7 +349,7 @@ fn tune_makes_quota_files_of_what_there_is_and_takes_them_away() {
         let args: Vec<&str> = ["-t", "ext4"].into_iter().chain(form.split(' ')).collect();
         let dev = image("48M", &args);
         let fs = opened(&dev, "");
-        work(&fs, 11, 800);
+        work(&fs, 11, 600);
         fs.unmount().unwrap();
         tuned(&dev, "quota").unwrap();
         assert_clean(&dev, &format!("{form}: with quota"));

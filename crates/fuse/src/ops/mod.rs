@@ -12,7 +12,7 @@ mod xattrs;
 
 pub use xattrs::{DAEMON_XATTR, STATS_XATTR};
 
-use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp, acting_for};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::config::Transport;
@@ -20,7 +20,7 @@ use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::pool;
-use crate::rights::Owner;
+use crate::rights::{NOT_TOLD, Owner};
 use crate::wire::{Opened, Reply, Request};
 use crate::writers::Writers;
 
@@ -91,6 +91,11 @@ pub(crate) fn dispatch(
     {
         return Err(Errno(libc::EACCES));
     }
+    let caller = (request.uid != NOT_TOLD).then(|| creds(request));
+    acting_for(caller, || work(context, request, reply))
+}
+
+fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
         op::FORGET | op::BATCH_FORGET => {

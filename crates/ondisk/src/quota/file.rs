@@ -15,6 +15,15 @@ pub struct Place {
 }
 
 impl Place {
+    /// The entry of an id here, in the bytes of the block.
+    ///
+    /// # Errors
+    /// The entry is not here.
+    pub fn entry(self, block: &Block, version: Version, id: u32) -> Result<Entry, OnDiskError> {
+        let found = data::entry(block, self.slot, version).filter(|entry| entry.id == id);
+        found.ok_or(OnDiskError::bad(MISSING))
+    }
+
     /// Changes the entry of an id here, in the bytes of the block.
     ///
     /// # Errors
@@ -27,8 +36,7 @@ impl Place {
         id: u32,
         change: impl FnOnce(&mut Entry),
     ) -> Result<(), OnDiskError> {
-        let found = data::entry(block, self.slot, version).filter(|entry| entry.id == id);
-        let mut entry = found.ok_or(OnDiskError::bad(MISSING))?;
+        let mut entry = self.entry(block, version, id)?;
         change(&mut entry);
         ensure(entry.id == id && entry.fits(version), TOO_LARGE)?;
         data::set_entry(block, self.slot, &entry, version);
@@ -141,7 +149,7 @@ impl<B: Blocks> QuotaFile<B> {
     /// The block cannot be read, or it has no entry of the id there.
     pub fn get_at(&mut self, place: Place, id: u32) -> Result<Entry, B::Error> {
         let block = self.read(place.block)?;
-        self.entry_at(&block, place.slot, id)
+        Ok(place.entry(&block, self.header.version, id)?)
     }
 
     /// Stores an entry at a place that was found before.
@@ -191,11 +199,6 @@ impl<B: Blocks> QuotaFile<B> {
     pub(super) fn read(&mut self, nr: u32) -> Result<Block, B::Error> {
         ensure(nr == ROOT || self.info.holds(nr), "number of a quota block is outside the file")?;
         self.blocks.read(nr)
-    }
-
-    fn entry_at(&self, block: &Block, slot: usize, id: u32) -> Result<Entry, B::Error> {
-        let entry = data::entry(block, slot, self.header.version).filter(|entry| entry.id == id);
-        Ok(entry.ok_or(OnDiskError::bad(MISSING))?)
     }
 
     fn ensure_fits(&self, entry: &Entry) -> Result<(), B::Error> {

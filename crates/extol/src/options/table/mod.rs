@@ -44,7 +44,6 @@ pub(super) const ACCEPTED: &[&str] = &[
     "no_mbcache",
     "no_prefetch_block_bitmaps",
     "prefetch_block_bitmaps",
-    "noquota",
     "oldalloc",
     "orlov",
     "nouid32",

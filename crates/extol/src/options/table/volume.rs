@@ -2,8 +2,8 @@
 
 use super::OptionSpec;
 use crate::options::Remount;
-use crate::options::parts::ErrorPolicy;
-use crate::options::word::{flag, name_of, with};
+use crate::options::parts::{ErrorPolicy, QuotaOptions};
+use crate::options::word::{flag, name_of, only, with};
 
 const ERRORS: &[(&str, ErrorPolicy)] = &[
     ("continue", ErrorPolicy::Continue),
@@ -86,6 +86,39 @@ pub(super) const ROWS: &[OptionSpec] = &[
         remount: Remount::Live,
         set: |o, w| w.count(0..=u32::MAX).map(|value| o.space.resgid = Some(value)),
         show: |o| with("resgid", o.space.resgid),
+    },
+    OptionSpec {
+        names: &["usrquota", "quota", "noquota"],
+        value: "",
+        default: "noquota",
+        reason: "usrquota: limits of users hold; noquota: no limits at all",
+        remount: Remount::Live,
+        set: |o, w| {
+            match w.is("noquota") {
+                true => o.quota = QuotaOptions::default(),
+                false => o.quota.user = true,
+            }
+            Ok(())
+        },
+        show: |o| only(o.quota.user, "usrquota"),
+    },
+    OptionSpec {
+        names: &["grpquota"],
+        value: "",
+        default: "noquota",
+        reason: "limits of groups hold",
+        remount: Remount::Live,
+        set: |o, w| w.flag("grpquota", &mut o.quota.group),
+        show: |o| only(o.quota.group, "grpquota"),
+    },
+    OptionSpec {
+        names: &["prjquota"],
+        value: "",
+        default: "noquota",
+        reason: "limits of projects hold",
+        remount: Remount::Live,
+        set: |o, w| w.flag("prjquota", &mut o.quota.project),
+        show: |o| only(o.quota.project, "prjquota"),
     },
     OptionSpec {
         names: &["delalloc", "nodelalloc"],
