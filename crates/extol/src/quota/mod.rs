@@ -52,7 +52,7 @@ use crate::xattr;
 use file::QuotaFile;
 use limits::Grace;
 pub(crate) use usage::Ids;
-use usage::{Amount, Room, Usage};
+use usage::{Room, Usage};
 
 /// Blocks of quota files that one handle changes at most: three inodes with owners of their own
 /// (one that comes, a directory that grows, one that goes), or one that changes its owner.
