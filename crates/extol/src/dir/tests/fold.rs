@@ -87,7 +87,10 @@ fn every_spelling_is_one_name_with_checksums_and_fast_commits() {
 #[test]
 fn malformed_names_are_their_bytes() {
     let mut lab = lab(CASEFOLD);
-    for name in [&b"\xC9T\xC9"[..], b"\xC9t\xC9", b"A\xFF", b"a\xFF", b"\x80A", b"\x80a"] {
+    // Linux hashes the bytes of the first ones, which are cut short; e2fsck knows no hash of them,
+    // and finds what was in front of them in the block.
+    let cut_short = [&b"\xC9T\xC9"[..], b"\xC9t\xC9", b"A\xFF", b"a\xFF"];
+    for name in cut_short.into_iter().chain([&b"\x80A"[..], b"\x80a"]) {
         assert_eq!(lab.lookup(name), None);
         lab.add(name).unwrap();
     }
@@ -95,6 +98,7 @@ fn malformed_names_are_their_bytes() {
     lab.add(b"50\xB0C").unwrap();
     assert_eq!(lab.add(b"50\xB0c"), Err(FsError::Exists));
     lab.fsck("malformed names in one block");
+    cut_short.iter().for_each(|name| lab.remove(name).unwrap());
     for n in 0..300 {
         for start in [&b"\x80N"[..], b"\x80n", b"N\xCC\x82\xCC\xA3\x80"] {
             lab.add(&[start, format!("{n}").as_bytes()].concat()).unwrap();
@@ -102,7 +106,6 @@ fn malformed_names_are_their_bytes() {
     }
     lab.check();
     lab.fsck("malformed names");
-    // Linux hashes the bytes of such a name; e2fsck knows no hash of it.
     for n in 0..300 {
         lab.add(&[b"N\xFF", format!("{n}").as_bytes()].concat()).unwrap();
         lab.add(&[b"n\xFF", format!("{n}").as_bytes()].concat()).unwrap();
