@@ -1,6 +1,8 @@
 //! Attribute values in inodes of their own, through the whole file system: what a crash leaves,
 //! what a deletion frees, what many threads share.
 
+#[path = "common/acl.rs"]
+mod acl;
 mod common;
 
 use std::sync::Arc;
@@ -140,17 +142,7 @@ fn threads_share_values() {
 /// A default access list of many users is a value of its own, which new files share.
 #[test]
 fn long_access_lists_are_inherited() {
-    let mut list = 2u32.to_le_bytes().to_vec();
-    let mut entry = |tag: u16, perm: u16, id: u32| {
-        list.extend(tag.to_le_bytes());
-        list.extend(perm.to_le_bytes());
-        list.extend(id.to_le_bytes());
-    };
-    entry(1, 7, u32::MAX);
-    (0..500).for_each(|n| entry(2, 5, 1000 + n));
-    entry(4, 5, u32::MAX);
-    entry(16, 7, u32::MAX);
-    entry(32, 5, u32::MAX);
+    let list = acl::of_many_users();
     let device = image("16M", SMALL_LOG);
     let fs = open(&device, "");
     let dir = common::dir(&fs, fs.root(), "d");

@@ -103,17 +103,7 @@ fn frozen(fs: &Ext4, dev: &MemDevice) -> MemDevice {
 #[test]
 fn a_new_file_pays_for_the_long_access_list_that_it_inherits() {
     let dev = image("32M", &["-t", "ext4", "-b", "1024", "-O", "quota,ea_inode"]);
-    let mut list = 2u32.to_le_bytes().to_vec();
-    let mut entry = |tag: u16, perm: u16, id: u32| {
-        list.extend(tag.to_le_bytes());
-        list.extend(perm.to_le_bytes());
-        list.extend(id.to_le_bytes());
-    };
-    entry(1, 7, u32::MAX);
-    (0..500).for_each(|n| entry(2, 5, 1000 + n));
-    entry(4, 5, u32::MAX);
-    entry(16, 7, u32::MAX);
-    entry(32, 5, u32::MAX);
+    let list = crate::acl::of_many_users();
     let fs = opened(&dev, "");
     let creds = Creds { uid: 1, gid: 0 };
     let dir = fs.create(ROOT, b"dir", NewNode::Directory, 0o755, 0, creds).unwrap().id.ino;

@@ -1,6 +1,8 @@
 //! Volumes with quota files: whatever happens, usage is what the inodes say. e2fsck computes it
 //! anew and compares.
 
+#[path = "../common/acl.rs"]
+mod acl;
 #[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
