@@ -138,7 +138,10 @@ fn image_cut_before_its_volume() {
 
 #[test]
 fn moved_log_named_before_it_is_durable() {
-    must_find(Plant::LogSwitchNotFlushed, &[("shrink", "shrink-pieces")]);
+    must_find(
+        Plant::LogSwitchNotFlushed,
+        &[("shrink", "shrink-image"), ("shrink", "shrink-meta-bg")],
+    );
 }
 
 #[test]
