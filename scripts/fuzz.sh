@@ -78,14 +78,14 @@ limits_of() {
     if [ -z "$ci" ]; then echo "-max_total_time=$seconds"; return; fi
     local runs=150000
     case $1 in
-        volume) runs=450 ;;
+        volume) runs=300 ;;
         check) runs=1500 ;;
         tune) runs=1500 ;;
-        resize) runs=400 ;;
-        fast_commit) runs=600 ;;
+        resize) runs=250 ;;
+        fast_commit) runs=400 ;;
         fuse_request) runs=6000 ;;
-        log | journal_log | partition_table | oci | identify) runs=10000 ;;
-        qcow2 | vmdk | vhdx | meta_file | tar | verity | fscrypt | casefold) runs=40000 ;;
+        log | journal_log | partition_table | oci | identify) runs=7000 ;;
+        qcow2 | vmdk | vhdx | meta_file | tar | verity | fscrypt | casefold) runs=30000 ;;
     esac
     echo "-seed=1 -reload=0 -runs=$runs -max_total_time=120"
 }
