@@ -61,10 +61,9 @@ impl Ext4 {
         let request = Request::parse(request)
             .ok_or_else(|| refused(&"the request is of another version of extol"))?;
         let done = match request {
-            Request::Report(kind, from) => self.quotas().map(|quotas| {
-                let quota = quotas.iter().find(|quota| quota.kind == kind);
-                quota.map(|quota| text::answer(quota, from)).unwrap_or_default()
-            }),
+            Request::Report(kind, from) => self
+                .op(|fs| quotas::report_from(fs, kind, from, text::MOST + 1))
+                .map(|quota| quota.map(|quota| text::answer(&quota, from)).unwrap_or_default()),
             Request::Limits(kind, id, limits) => {
                 self.set_limits(kind, &[id], limits).map(|()| Vec::new())
             }

@@ -101,12 +101,12 @@ impl QuotaFile {
         self.read_state(|state| state.grace)
     }
 
-    /// Grace times and all entries.
-    pub fn all(&self, vol: &Volume) -> Result<(Grace, Vec<Entry>)> {
+    /// Grace times, and at most so many entries, in the order of the ids from `from` on.
+    pub fn entries(&self, vol: &Volume, from: u32, most: usize) -> Result<(Grace, Vec<Entry>)> {
         self.read_state(|state| {
-            let mut ids: Vec<u32> = state.places.keys().copied().collect();
+            let mut ids: Vec<u32> = state.places.keys().copied().filter(|id| *id >= from).collect();
             ids.sort_unstable();
-            let entries = ids.into_iter().map(|id| state.entry(vol, id));
+            let entries = ids.into_iter().take(most).map(|id| state.entry(vol, id));
             let entries = entries.filter_map(Result::transpose).collect::<Result<_>>()?;
             Ok((state.grace, entries))
         })

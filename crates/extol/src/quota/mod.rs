@@ -142,16 +142,23 @@ impl Quotas {
         self.files.iter().find(|file| file.kind() == kind).ok_or(missing)
     }
 
-    /// All that the files say.
+    /// The kinds of owners that there are files for.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.files.iter().map(QuotaFile::kind)
+    }
+
+    /// What the file of a kind says of at most so many ids, in their order from `from` on.
     ///
     /// # Errors
-    /// One of them is damaged.
-    pub fn report(&self, vol: &Volume) -> Result<Vec<(Kind, Grace, Vec<Entry>)>> {
-        let of_file = |file: &QuotaFile| {
-            let (grace, entries) = file.all(vol)?;
-            Ok((file.kind(), grace, entries))
-        };
-        self.files.iter().map(of_file).collect()
+    /// It is damaged; there is no such file.
+    pub fn entries(
+        &self,
+        vol: &Volume,
+        kind: Kind,
+        from: u32,
+        most: usize,
+    ) -> Result<(Grace, Vec<Entry>)> {
+        self.file(kind)?.entries(vol, from, most)
     }
 
     /// How long soft limits may be exceeded.

@@ -76,13 +76,29 @@ pub(crate) fn report(fs: &MountedFs) -> Result<Vec<Quota>> {
     if fs.check_writable().is_ok() {
         writeback::flush_all(fs)?;
     }
-    files(fs)?
-        .report(&fs.vol)?
-        .into_iter()
-        .map(|(kind, grace, entries)| {
-            Ok(Quota { kind, space_grace: grace.space, inode_grace: grace.inodes, entries })
-        })
-        .collect()
+    let quotas = files(fs)?;
+    quotas.kinds().map(|kind| part(fs, &quotas, kind, 0, usize::MAX)).collect()
+}
+
+/// At most so many entries of a quota file, in the order of the ids from `from` on; `None` if the
+/// volume has none of this kind. (Dirty data counts in the first part.)
+pub(crate) fn report_from(
+    fs: &MountedFs,
+    kind: Kind,
+    from: u32,
+    most: usize,
+) -> Result<Option<Quota>> {
+    if from == 0 && fs.check_writable().is_ok() {
+        writeback::flush_all(fs)?;
+    }
+    let quotas = files(fs)?;
+    let is_there = quotas.kinds().any(|there| there == kind);
+    is_there.then(|| part(fs, &quotas, kind, from, most)).transpose()
+}
+
+fn part(fs: &MountedFs, quotas: &Quotas, kind: Kind, from: u32, most: usize) -> Result<Quota> {
+    let (grace, entries) = quotas.entries(&fs.vol, kind, from, most)?;
+    Ok(Quota { kind, space_grace: grace.space, inode_grace: grace.inodes, entries })
 }
 
 /// Sets limits of ids, durably.

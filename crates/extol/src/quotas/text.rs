@@ -13,7 +13,7 @@ use std::str::FromStr;
 use super::{Entry, Kind, Limits, Quota};
 
 /// Entries of one answer.
-const MOST: usize = 100;
+pub(crate) const MOST: usize = 100;
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
