@@ -194,15 +194,16 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
         project: set.project.unwrap_or(old.project),
     };
     let quotas = fs.quotas.get().filter(|_| ids != old);
-    if let Some(quotas) = quotas {
-        quotas.prepare(&fs.vol, ids)?;
-        let values = u64::from(xattr::count_values(&fs.vol, &st.node));
-        quotas.promise_transfer(&fs.vol, &st.node, (st.pages.reserved(), values), ids)?;
-    }
+    quotas.map_or(Ok(()), |quotas| quotas.prepare(&fs.vol, ids))?;
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
     let list = if lists { acl::len(&fs.vol, &st.node, acl::Which::Access) } else { 0 };
     let blocks = 1 + xattr::blocks(&fs.vol, list);
     let _reserved = lists.then(|| Reservation::make(fs, blocks)).transpose()?;
+    // (Behind the reservation: without room this is tried once more, and would promise again.)
+    if let Some(quotas) = quotas {
+        let values = u64::from(xattr::count_values(&fs.vol, &st.node));
+        quotas.promise_transfer(&fs.vol, &st.node, (st.pages.reserved(), values), ids)?;
+    }
     let credits = if lists { xattr::credits(&fs.vol, &st.node, list) } else { 0 };
     let mut h = fs.start(1 + credits)?;
     if st.is_dir() {
