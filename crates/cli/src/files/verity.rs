@@ -9,6 +9,7 @@ use extol_cli_common::{Failure, Result, write};
 use extol_proc::Shown as _;
 use extol_vfs::{EnableVerity, FileKind, FsError, VerityPart, VolumeControl as _};
 
+use super::xattrs::hex;
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::VerityArgs;
 use crate::interrupt;
@@ -70,15 +71,6 @@ fn only_reads(args: &VerityArgs) -> Result<()> {
         given || args.signature.is_some(),
         "--hash-alg, --block-size, --salt and --signature are for enable",
     )
-}
-
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pairs = digits.chunks(2).map(|pair| match pair {
-        [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 fn read_signature(path: &Path) -> Result<Vec<u8>> {

@@ -76,7 +76,8 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+/// The bytes of pairs of hexadecimal digits.
+pub(super) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let pairs = digits.chunks(2).map(|pair| match pair {
         [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),

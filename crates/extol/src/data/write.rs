@@ -276,11 +276,12 @@ fn put(
     let data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        let mut data = vec![0; bs];
-        match part {
-            Part::Contents if !hole => data = read::block(fs, st, lblk)?,
-            Part::Behind if !hole => read::behind(fs, st, start, &mut data)?,
-            _ => {}
+        let mut data = match part {
+            Part::Contents if !hole => read::block(fs, st, lblk)?,
+            _ => vec![0; bs],
+        };
+        if part == Part::Behind && !hole {
+            read::behind(fs, st, start, &mut data)?;
         }
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
         data
