@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a disk image or a block device, direct or buffered, with one writer |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
+//! | `NetworkDevice` | an export of an NBD server (feature `network`) |
 //! | [`FailLatch`] | decorator: refuses all changes after the first failed write or flush |
 //!
 //! [`open`](mod@open) turns a name into a device: a file, a partition, a part of an image.
@@ -18,6 +19,8 @@ mod coalesce;
 mod file;
 mod latch;
 mod memory;
+#[cfg(feature = "network")]
+mod network;
 pub mod open;
 mod pass_on;
 mod priority;
@@ -27,6 +30,8 @@ mod types;
 
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
+#[cfg(feature = "network")]
+pub use extol_nbd::{Dial, Dialer};
 pub use extol_ondisk::{BlockNr, BlockSize};
 pub use file::{
     Direct, FileDevice, OpenOptions, Overwritten, check_loop_devices, claim_to_overwrite,
@@ -34,6 +39,8 @@ pub use file::{
 };
 pub use latch::FailLatch;
 pub use memory::MemDevice;
+#[cfg(feature = "network")]
+pub use network::NetworkDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 

@@ -11,16 +11,16 @@ use super::numbers::Numbers;
 use super::read_only::ReadOnly;
 use crate::{BlockDevice as _, Result, SharedDevice};
 
-const MAGIC: u32 = 0xED26_FF3A;
-const HEADER: usize = 28;
-const CHUNK_HEADER: usize = 12;
+pub(super) const MAGIC: u32 = 0xED26_FF3A;
+pub(super) const HEADER: usize = 28;
+pub(super) const CHUNK_HEADER: usize = 12;
 /// Most chunks of an image.
 const MOST_CHUNKS: u32 = 1 << 20;
 /// Most bytes of an image, as an ext4 volume has them.
 const MOST_BYTES: u64 = 1 << 60;
 
-const RAW: u16 = 0xCAC1;
-const FILL: u16 = 0xCAC2;
+pub(super) const RAW: u16 = 0xCAC1;
+pub(super) const FILL: u16 = 0xCAC2;
 const SKIP: u16 = 0xCAC3;
 const SUM: u16 = 0xCAC4;
 

@@ -58,7 +58,11 @@ impl Damaged {
 pub fn damaged_superblock(device: &dyn BlockDevice) -> Option<Damaged> {
     let mut bytes = [0; SUPERBLOCK_LEN];
     device.read_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
-    let why = Superblock::decode(&bytes).err()?.to_string();
+    copy_for(device, Superblock::decode(&bytes).err()?.to_string())
+}
+
+/// The same, if it is known why the first superblock is damaged.
+fn copy_for(device: &dyn BlockDevice, why: String) -> Option<Damaged> {
     let (block, block_size) = superblock_copy(device)?;
     let damaged = Damaged { why, block, block_size };
     match identify(device) {
@@ -84,7 +88,7 @@ pub fn explain_device(
         Err(_) if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 => TOO_SMALL.into(),
         Err(_) => return None,
     };
-    if let Some(damaged) = damaged_superblock(device) {
+    if let Some(damaged) = copy_for(device, damage.clone()) {
         let Damaged { why, block, block_size } = &damaged;
         return Some(format!(
             "its superblock is damaged ({why}): read it with -o sb={}, or repair it from a copy \
@@ -125,7 +129,7 @@ pub fn explain_device(
 /// How e2fsck is told of the volume: the file, and where in it the volume begins.
 fn place(opened: &Opened) -> String {
     let start = opened.start().unwrap_or(0);
-    let mut word = opened.file.path().as_os_str().to_owned();
+    let mut word = opened.base.path().as_os_str().to_owned();
     if start != 0 {
         word.push(format!("?offset={start}"));
     }

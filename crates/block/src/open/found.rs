@@ -308,17 +308,22 @@ pub fn member(device: &dyn BlockDevice) -> Option<Known> {
 /// Sizes of blocks for which copies of the superblock are looked for.
 const COPY_BLOCK_SIZES: [u64; 4] = [4096, 1024, 2048, 65536];
 
+/// Blocks of a cluster, likewise: none, those of bigalloc by default, and the others.
+const COPY_CLUSTERS: [u64; 12] = [1, 16, 2, 4, 8, 32, 64, 128, 256, 512, 1024, 2048];
+
 /// The block of the first copy of the superblock, and the size of blocks, if one is found where
-/// mke2fs puts it for some size: at the start of group 1, of as many blocks as a bitmap of one
-/// block has bits. It must be of this device: a copy in an image that lies on it is not taken.
+/// mke2fs puts it for some size: at the start of group 1, of as many blocks or clusters as a bitmap
+/// of one block has bits. It must be of this device: a copy in an image that lies on it is not
+/// taken.
 pub fn superblock_copy(device: &dyn BlockDevice) -> Option<(u64, u64)> {
     find_copy(device).map(|(block, size, _)| (block, size))
 }
 
 fn find_copy(device: &dyn BlockDevice) -> Option<(u64, u64, Superblock)> {
-    COPY_BLOCK_SIZES.into_iter().find_map(|size| {
-        // (Block 0 of a volume with blocks of 1024 bytes belongs to no group.)
-        let block = size * 8 + u64::from(size == 1024);
+    let sizes = |cluster| COPY_BLOCK_SIZES.into_iter().map(move |size| (size, cluster));
+    COPY_CLUSTERS.into_iter().flat_map(sizes).find_map(|(size, cluster)| {
+        // (Block 0 of a volume with blocks of 1024 bytes and no clusters belongs to no group.)
+        let block = size * 8 * cluster + u64::from(size == 1024 && cluster == 1);
         let mut bytes = [0; SUPERBLOCK_LEN];
         if device.size() < block * size + SUPERBLOCK_LEN as u64 {
             return None;

@@ -5,6 +5,7 @@
 //!   name.rs, tags.rs        disk.img:2, LABEL=data      which file, which part of it
 //!        │
 //!   FileDevice              disk.img                    locked, before a byte of it is looked at
+//!   NetworkDevice           nbd://host/export           connected (base.rs)
 //!        │
 //!   android.rs, expanded.rs a sparse or compressed image what it holds, for reading
 //!   qcow2/, backing.rs      disk.qcow2              what it holds
@@ -24,8 +25,10 @@
 //! decoded in a sandbox, in which nothing can be opened.
 
 mod android;
+mod android_write;
 #[cfg(feature = "formats")]
 mod backing;
+mod base;
 mod expanded;
 mod explain;
 mod found;
@@ -56,6 +59,11 @@ use extol_proc::Shown as _;
 use crate::{BlockDevice, DeviceError, Direct, FileDevice, OpenOptions, SharedDevice};
 
 pub use android::AndroidSparse;
+pub use android_write::write_android_sparse;
+use base::Unshared;
+#[cfg(feature = "network")]
+pub use base::dialer;
+pub use base::{Base, is_address};
 use expanded::Expanded;
 pub use explain::{Damaged, damaged_superblock, explain, explain_device};
 pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
@@ -73,8 +81,8 @@ pub use {vhdx::Vhdx, vmdk::Vmdk};
 pub struct Opened {
     /// The device of the volume.
     pub device: SharedDevice,
-    /// The file below it.
-    pub file: Arc<FileDevice>,
+    /// The file or device of another host below it.
+    pub base: Base,
     /// What the volume is all or a part of: the file, or what is packed in it.
     pub disk: SharedDevice,
     /// What is between them, from the file up.
@@ -198,7 +206,7 @@ impl From<DeviceError> for OpenFailed {
 #[derive(Debug)]
 pub struct Claimed {
     name: OpenName,
-    file: FileDevice,
+    base: Unshared,
     direct: Direct,
     /// What was expanded from the file.
     contents: Option<File>,
@@ -229,12 +237,23 @@ pub fn claim(name: &OpenName, how: &OpenOptions) -> Result<Claimed, OpenFailed> 
         // The size is that of its disk.
         how.create_size = None;
     }
+    #[cfg(feature = "network")]
+    if let Some(connected) = base::connect(name, &how) {
+        return Ok(Claimed {
+            name: name.clone(),
+            base: Unshared::Network(connected?),
+            direct: how.direct,
+            contents: None,
+            #[cfg(feature = "formats")]
+            backing: Vec::new(),
+        });
+    }
     let file = FileDevice::open(&name.path, &how).map_err(|error| name.failed(error))?;
     Ok(Claimed {
         name: name.clone(),
         #[cfg(feature = "formats")]
         backing: backing::open_chain(name, &file, &how)?,
-        file,
+        base: Unshared::File(file),
         direct: how.direct,
         contents: None,
     })
@@ -247,21 +266,44 @@ impl Claimed {
     /// It cannot be so long, or not be direct.
     pub fn lengthen(&mut self, bytes: u64, direct: Direct) -> Result<(), OpenFailed> {
         self.direct = direct;
-        self.file.lengthen(bytes, direct).map_err(|error| self.name.failed(error))
+        match &mut self.base {
+            Unshared::File(file) => {
+                file.lengthen(bytes, direct).map_err(|error| self.name.failed(error))
+            }
+            #[cfg(feature = "network")]
+            Unshared::Network(_) => {
+                let why = "its size is that of the server";
+                Err(OpenFailed::name(&self.name.typed, io::ErrorKind::Unsupported, why))
+            }
+        }
     }
 
     /// The file or device.
     #[must_use]
-    pub fn file(&self) -> &FileDevice {
-        &self.file
+    pub fn device(&self) -> &dyn BlockDevice {
+        self.base.device()
+    }
+
+    /// The export, if it is one of another host.
+    #[cfg(feature = "network")]
+    #[must_use]
+    pub fn network(&self) -> Option<&crate::NetworkDevice> {
+        self.base.network()
+    }
+
+    /// Its path or address.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.name.path
     }
 
     /// What the file is, if it is compressed in a way that decoders are known for. (Nothing of it
     /// is decoded for that.)
     #[must_use]
     pub fn compression(&self) -> Option<Known> {
+        let file = self.base.file()?;
         let mut first = [0; 6];
-        let is_read = !self.name.raw && self.file.read_at(&mut first, 0).is_ok();
+        let is_read = !self.name.raw && file.read_at(&mut first, 0).is_ok();
         let is = |signature: &&(Known, &[u8])| first.starts_with(signature.1);
         let found = signatures::COMPRESSED.iter().find(is).filter(|_| is_read);
         found.map(|(known, _)| *known)
@@ -281,37 +323,55 @@ impl Claimed {
         if let Some(known) = self.compression().filter(|_| self.contents.is_some()) {
             return self.unpack(Layer::Expanded(known), known);
         }
+        #[cfg(feature = "network")]
+        if let Unshared::Network(device) = self.base {
+            let device = Arc::new(device);
+            return with_part(&self.name, device.clone(), Base::Network(device), vec![]);
+        }
         #[cfg(feature = "formats")]
-        if begins_as(&self.file, Qcow2::is_one) {
+        if begins_as(self.device(), Qcow2::is_one) {
             return self.decode_qcow2();
         }
         #[cfg(feature = "formats")]
-        if !self.name.raw && begins_as(&self.file, Vmdk::is_one) {
+        if !self.name.raw && begins_as(self.device(), Vmdk::is_one) {
             return self.unpack(Layer::Vmdk, signatures::VMDK);
         }
         #[cfg(feature = "formats")]
-        if !self.name.raw && begins_as(&self.file, Vhdx::is_one) {
+        if !self.name.raw && begins_as(self.device(), Vhdx::is_one) {
             return self.unpack(Layer::Vhdx, signatures::VHDX);
         }
-        if !self.name.raw && begins_as(&self.file, AndroidSparse::is_one) {
+        if !self.name.raw && begins_as(self.device(), AndroidSparse::is_one) {
             return self.unpack(Layer::AndroidSparse, signatures::ANDROID_SPARSE);
         }
-        let Self { name, mut file, direct, .. } = self;
+        let (name, mut file, direct, _) = self.into_file()?;
         let Some((layer, start, len)) = part(&name, &file)? else {
             let file = Arc::new(file);
-            return Ok(Opened { device: file.clone(), disk: file.clone(), file, layers: vec![] });
+            let base = Base::File(file.clone());
+            return Ok(Opened { device: file.clone(), disk: file, base, layers: vec![] });
         };
         let names = |file: &FileDevice| names(&name, file, &layer);
         let end = start.saturating_add(len).min(file.size());
         file.claim_part(start..end, &names, direct).map_err(|error| name.failed(error))?;
         let file = Arc::new(file);
         let device: SharedDevice = Arc::new(Slice::new(file.clone(), start, len));
-        Ok(Opened { device, disk: file.clone(), file, layers: vec![layer] })
+        Ok(Opened { device, disk: file.clone(), base: Base::File(file), layers: vec![layer] })
+    }
+
+    /// Its parts, of a file.
+    fn into_file(self) -> Result<(OpenName, FileDevice, Direct, Option<File>), OpenFailed> {
+        match self.base {
+            Unshared::File(file) => Ok((self.name, file, self.direct, self.contents)),
+            #[cfg(feature = "network")]
+            Unshared::Network(_) => {
+                let why = "a device of another host has no format";
+                Err(OpenFailed::name(&self.name.typed, io::ErrorKind::Unsupported, why))
+            }
+        }
     }
 
     /// Opens what is packed in the file, for reading.
     fn unpack(self, layer: Layer, known: Known) -> Result<Opened, OpenFailed> {
-        let Self { name, mut file, contents, .. } = self;
+        let (name, mut file, _, contents) = self.into_file()?;
         let fail = |kind, why: String| OpenFailed::name(&name.typed, kind, why);
         if !file.is_read_only() {
             let why = format!("is {}, which is only read: {}", known.what, known.advice);
@@ -332,13 +392,14 @@ impl Claimed {
                 Arc::new(expanded.map_err(|error| damaged(error.to_string()))?)
             }
         };
-        with_part(&name, packed, file, layer)
+        with_part(&name, packed, Base::File(file), vec![layer])
     }
 
     /// Opens what a qcow2 image holds.
     #[cfg(feature = "formats")]
-    fn decode_qcow2(self) -> Result<Opened, OpenFailed> {
-        let Self { name, mut file, backing, .. } = self;
+    fn decode_qcow2(mut self) -> Result<Opened, OpenFailed> {
+        let backing = std::mem::take(&mut self.backing);
+        let (name, mut file, ..) = self.into_file()?;
         claim_all(&name, &mut file)?;
         let file = Arc::new(file);
         let paths = backing.iter().map(|below| below.file.path().to_owned()).collect();
@@ -349,7 +410,8 @@ impl Claimed {
             OpenFailed::name(&name.typed, io::ErrorKind::InvalidData, why)
         })?;
         let (version, cluster) = image.format();
-        with_part(&name, Arc::new(image), file, Layer::Qcow2 { version, cluster, backing: paths })
+        let layer = Layer::Qcow2 { version, cluster, backing: paths };
+        with_part(&name, Arc::new(image), Base::File(file), vec![layer])
     }
 }
 
@@ -359,14 +421,13 @@ fn claim_all(name: &OpenName, file: &mut FileDevice) -> Result<(), OpenFailed> {
     claimed.map_err(|error| name.failed(error))
 }
 
-/// The part that a name names of what an image holds.
+/// The part that a name names of what an image or a device of another host holds.
 fn with_part(
     name: &OpenName,
     image: SharedDevice,
-    file: Arc<FileDevice>,
-    layer: Layer,
+    base: Base,
+    mut layers: Vec<Layer>,
 ) -> Result<Opened, OpenFailed> {
-    let mut layers = vec![layer];
     let device = match part(name, &*image)? {
         None => image.clone(),
         Some((layer, start, len)) => {
@@ -374,7 +435,7 @@ fn with_part(
             Arc::new(Slice::new(image.clone(), start, len))
         }
     };
-    Ok(Opened { device, file, disk: image, layers })
+    Ok(Opened { device, base, disk: image, layers })
 }
 
 /// A disk image by its format: what is written there is its disk, and not the file.
@@ -410,7 +471,7 @@ pub fn disk_image(path: &Path) -> Option<DiskImage> {
 }
 
 /// True if the first bytes of a file are those of an image.
-fn begins_as(file: &FileDevice, is_one: impl Fn(&[u8]) -> bool) -> bool {
+fn begins_as(file: &dyn BlockDevice, is_one: impl Fn(&[u8]) -> bool) -> bool {
     let mut first = [0; 8];
     file.read_at(&mut first, 0).is_ok() && is_one(&first)
 }

@@ -5,7 +5,8 @@
 //! | `disk.img`, `/dev/sdb1` | all of it |
 //! | `disk.img:2`, `disk.img:root` | a partition, by its number, its name in the table, the label of its file system or its UUID |
 //! | `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`, `ID=` | a block device (`tags.rs`) |
-//! | `nbd://…` | refused: names like that are reserved |
+//! | `nbd://host/export`, `nbds://`, `nbd+unix://` | an export of an NBD server (feature `network`) |
+//! | `https://…` | refused: names like that are reserved |
 //!
 //! A file that has the very name with the colon is meant before any partition.
 
@@ -43,6 +44,9 @@ pub struct OpenName {
     pub typed: PathBuf,
     /// The file or device.
     pub path: PathBuf,
+    /// The address, if it is one of another host; then `path` is as it was written.
+    #[cfg(feature = "network")]
+    pub address: Option<extol_nbd::Uri>,
     /// The partition, by number or name.
     pub part: Option<OsString>,
     /// The part by its place.
@@ -74,6 +78,10 @@ impl OpenName {
     /// A tag that no device has, or several; a name like an address.
     pub fn parse(typed: &Path, window: Window) -> Result<Self, OpenFailed> {
         let resolved = super::tags::resolve(typed)?;
+        #[cfg(feature = "network")]
+        if super::is_address(typed) {
+            return Self::of_address(typed, window);
+        }
         if let Some(scheme) = scheme(typed) {
             let why = format!("{scheme}:// is not supported yet: name a file or a device");
             return Err(OpenFailed::name(typed, io::ErrorKind::Unsupported, why));
@@ -89,12 +97,45 @@ impl OpenName {
         Ok(Self {
             typed: typed.to_owned(),
             path,
+            #[cfg(feature = "network")]
+            address: None,
             part,
             window,
             raw: false,
             expand: None,
             backing: Backing::Auto,
         })
+    }
+
+    /// An address of another host.
+    #[cfg(feature = "network")]
+    fn of_address(typed: &Path, window: Window) -> Result<Self, OpenFailed> {
+        let fail = |why: String| OpenFailed::name(typed, io::ErrorKind::InvalidInput, why);
+        let text = std::str::from_utf8(typed.as_os_str().as_bytes());
+        let text = text.map_err(|_| fail("is no address: other bytes are written %XX".into()))?;
+        let uri = extol_nbd::Uri::parse(text);
+        let uri = uri.map_err(|why| fail(format!("is no address of an export: {why}")))?;
+        Ok(Self {
+            typed: typed.to_owned(),
+            path: typed.to_owned(),
+            address: Some(uri),
+            part: None,
+            window,
+            raw: false,
+            expand: None,
+            backing: Backing::Auto,
+        })
+    }
+
+    /// True if a name has the scheme of a kind of devices that can be opened here.
+    pub(super) fn is_network(name: &Path) -> bool {
+        #[cfg(feature = "network")]
+        return extol_nbd::Uri::is_one(name.as_os_str().as_bytes());
+        #[cfg(not(feature = "network"))]
+        return {
+            let _ = name;
+            false
+        };
     }
 
     /// True if only a part of the file or device is used.
@@ -119,6 +160,9 @@ impl OpenName {
     /// # Errors
     /// If it leads to nothing.
     pub fn absolute(&self) -> io::Result<PathBuf> {
+        if super::is_address(&self.typed) {
+            return Ok(self.typed.clone());
+        }
         Ok(with_part(&self.path.canonicalize()?, self.part.as_deref()))
     }
 }
@@ -134,7 +178,7 @@ fn with_part(path: &Path, part: Option<&OsStr>) -> PathBuf {
 }
 
 /// The scheme of a name like an address, unless there is a file of that name.
-fn scheme(typed: &Path) -> Option<&str> {
+pub(super) fn scheme(typed: &Path) -> Option<&str> {
     let bytes = typed.as_os_str().as_bytes();
     let at = bytes.windows(3).position(|part| part == b"://")?;
     let scheme = std::str::from_utf8(bytes.get(..at)?).ok()?;
@@ -185,9 +229,20 @@ mod tests {
 
     #[test]
     fn addresses_are_reserved() {
-        for name in ["nbd://host/x", "https://a/b.img", "nbd+unix:///x"] {
-            let failed = OpenName::parse(Path::new(name), Window::default()).unwrap_err();
+        let parse = |name: &str| OpenName::parse(Path::new(name), Window::default());
+        for name in ["https://a/b.img", "rbd://pool/x"] {
+            let failed = parse(name).unwrap_err();
             assert!(failed.to_string().contains("not supported yet"), "{failed}");
+        }
+        #[cfg(not(feature = "network"))]
+        assert!(parse("nbd://host/x").is_err());
+        #[cfg(feature = "network")]
+        {
+            let name = parse("nbd://host/x").unwrap();
+            assert!(name.address.is_some() && name.part.is_none());
+            assert_eq!(name.absolute().unwrap(), Path::new("nbd://host/x"));
+            let failed = parse("nbd+unix:///x").unwrap_err().to_string();
+            assert!(failed.contains("nbd+unix:///x") && failed.contains("socket="), "{failed}");
         }
         assert!(OpenName::parse(Path::new("/x/://y"), Window::default()).is_ok());
     }
