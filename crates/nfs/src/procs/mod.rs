@@ -1,0 +1,118 @@
+//! The procedures of NFS. Each reads its arguments, does its work, and writes its whole result, the
+//! status first.
+
+mod data;
+mod dirs;
+mod files;
+mod names;
+
+use crate::access::Caller;
+use crate::attrs::{self, Change};
+use crate::export::{Export, Held};
+use crate::handle;
+use crate::status::{Result, Status};
+use crate::xdr::{self, Args, Out};
+
+/// What has to happen before a result is sent.
+pub(crate) enum After {
+    Nothing,
+    /// The inode becomes durable.
+    Sync(Held, Sync),
+}
+
+/// How it becomes durable.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sync {
+    /// Only what reading the data back needs.
+    pub(crate) data_only: bool,
+    /// Where in the result the write verifier is, which is told as it is behind the sync.
+    pub(crate) verifier_at: Option<usize>,
+}
+
+impl After {
+    /// A change of names or attributes: durable before the reply (NF-1).
+    fn durable(held: Held) -> Self {
+        Self::Sync(held, Sync::default())
+    }
+
+    fn of(done: Result<Held>) -> Self {
+        done.map_or(Self::Nothing, Self::durable)
+    }
+}
+
+/// A procedure.
+type Procedure = fn(&Export, &Caller, &mut Args<'_>, &mut Out) -> xdr::Result<After>;
+
+/// The procedures by their numbers, from 1; and how many bytes follow the status of a failure
+/// without attributes.
+const PROCEDURES: [(Procedure, usize); 21] = [
+    (files::getattr, 0),
+    (files::setattr, 8),
+    (names::lookup, 4),
+    (files::access, 4),
+    (data::readlink, 4),
+    (data::read, 4),
+    (data::write, 8),
+    (names::create, 8),
+    (names::mkdir, 8),
+    (names::symlink, 8),
+    (names::mknod, 8),
+    (names::remove, 8),
+    (names::rmdir, 8),
+    (names::rename, 16),
+    (names::link, 12),
+    (dirs::readdir, 4),
+    (dirs::readdirplus, 4),
+    (files::fsstat, 4),
+    (files::fsinfo, 4),
+    (files::pathconf, 4),
+    (data::commit, 8),
+];
+
+/// Procedures that do nothing else if they are repeated.
+pub(crate) fn is_repeatable(number: u32) -> bool {
+    !matches!(number, 2 | 8..=15)
+}
+
+/// The procedure that reads as many bytes as its last argument says, or lists them.
+pub(crate) fn has_long_reply(number: u32) -> bool {
+    matches!(number, 6 | 16 | 17)
+}
+
+/// The procedure with this number, from 1.
+pub(crate) fn of(number: u32) -> Option<(Procedure, usize)> {
+    PROCEDURES.get((number as usize).checked_sub(1)?).copied()
+}
+
+/// Appends the status of a result.
+fn put_status<T>(out: &mut Out, result: &Result<T>) {
+    out.u32(result.as_ref().map_or_else(|Status(status)| *status, |_| 0));
+}
+
+fn read_handle<'a>(args: &mut Args<'a>) -> xdr::Result<&'a [u8]> {
+    args.opaque(handle::MOST)
+}
+
+/// Longest name that is looked at, to be refused as too long.
+const NAME: usize = 4096;
+/// Longest target of a symbolic link.
+const TARGET: usize = 4096;
+
+/// A directory and a name in it.
+fn read_place<'a>(args: &mut Args<'a>) -> xdr::Result<(&'a [u8], &'a [u8])> {
+    Ok((read_handle(args)?, args.opaque(NAME)?))
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Export {
+    fn put_change(&self, out: &mut Out, change: &Change) {
+        change.put(out, self.handles.volume());
+    }
+
+    fn put_attr(&self, out: &mut Out, attr: Option<&extol_vfs::Attr>) {
+        attrs::put_known(out, attr, self.handles.volume());
+    }
+}
