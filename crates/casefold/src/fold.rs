@@ -37,6 +37,13 @@ pub fn fold(name: &[u8]) -> Option<Vec<u8>> {
     Some(folded.out)
 }
 
+/// Whether a name has code points that its folded form is without.
+#[must_use]
+pub fn has_ignored(name: &[u8]) -> bool {
+    let ignored = |char| matches!(look_up(char), Entry::Ignored);
+    !name.is_ascii() && name.utf8_chunks().any(|chunk| chunk.valid().chars().any(ignored))
+}
+
 /// A part of a run that begins with a combining character.
 #[derive(Clone, Copy)]
 enum Part {

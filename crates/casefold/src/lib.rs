@@ -21,12 +21,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
+
 mod fold;
 mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use fold::fold;
+pub use fold::{fold, has_ignored};
 
 /// How much longer the folded form of valid UTF-8 can be than the name.
 pub const MAX_EXPANSION: usize = 3;
@@ -43,7 +45,7 @@ pub fn is_valid(name: &[u8]) -> bool {
 /// A name that is searched for in a casefolded directory.
 #[derive(Clone, Debug)]
 pub struct Wanted<'n> {
-    name: &'n [u8],
+    name: Cow<'n, [u8]>,
     /// None: the name cannot be folded, and matches only itself.
     folded: Option<Vec<u8>>,
 }
@@ -51,14 +53,15 @@ pub struct Wanted<'n> {
 impl<'n> Wanted<'n> {
     /// Folds the name, once for all comparisons.
     #[must_use]
-    pub fn new(name: &'n [u8]) -> Self {
-        Self { name, folded: fold(name) }
+    pub fn new(name: impl Into<Cow<'n, [u8]>>) -> Self {
+        let name = name.into();
+        Self { folded: fold(&name), name }
     }
 
     /// The name as it was given.
     #[must_use]
-    pub fn name(&self) -> &'n [u8] {
-        self.name
+    pub fn name(&self) -> &[u8] {
+        &self.name
     }
 
     /// Whether it has a folded form: a name that is malformed may have none.
@@ -72,14 +75,14 @@ impl<'n> Wanted<'n> {
     pub fn hashed(&self) -> &[u8] {
         match &self.folded {
             Some(folded) if folded.len() <= MAX_HASHED => folded,
-            _ => self.name,
+            _ => &self.name,
         }
     }
 
     /// Whether a name of the directory is this one.
     #[must_use]
     pub fn matches(&self, other: &[u8]) -> bool {
-        if self.name == other {
+        if *self.name == *other {
             return true;
         }
         let Some(folded) = &self.folded else { return false };

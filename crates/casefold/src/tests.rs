@@ -152,6 +152,18 @@ fn mappings_hold_only_what_stays_as_it_is() {
     assert_eq!(longest, MAX_EXPANSION);
 }
 
+#[test]
+fn names_with_what_is_ignored_are_known() {
+    for name in ["❤\u{FE0F}", "\u{AD}", "a\u{200D}b"] {
+        assert!(has_ignored(name.as_bytes()), "{name}");
+    }
+    assert!(has_ignored("\u{200D}".as_bytes()) && has_ignored(b"\xFF\xC2\xAD"));
+    for name in ["plain", "❤", "Straße"] {
+        assert!(!has_ignored(name.as_bytes()), "{name}");
+    }
+    assert!(!has_ignored(b"\xC2"));
+}
+
 proptest! {
     #[test]
     fn folding_twice_is_folding_once(name in ".{0,40}") {

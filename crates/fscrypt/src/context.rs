@@ -3,13 +3,7 @@
 //! It is the value of the extended attribute with the index
 //! 9 (`extol_ondisk::xattr::index::ENCRYPTION`) and the name [`Context::XATTR`].
 
-use crate::key::{DESCRIPTOR_LEN, IDENTIFIER_LEN};
-
-/// Bytes of the nonce of an inode.
-pub const NONCE_LEN: usize = 16;
-
-const V1_LEN: usize = 4 + DESCRIPTOR_LEN + NONCE_LEN;
-const V2_LEN: usize = 8 + IDENTIFIER_LEN + NONCE_LEN;
+use extol_ondisk::encryption::{self, DESCRIPTOR_LEN, IDENTIFIER_LEN, NONCE_LEN, V1_LEN, V2_LEN};
 
 bitflags::bitflags! {
     /// Flags of a policy. The lowest two bits are [the padding of names](Policy::padding).
@@ -96,7 +90,7 @@ pub enum BadContext {
 
 impl Context {
     /// Name of the extended attribute.
-    pub const XATTR: &[u8] = b"c";
+    pub const XATTR: &[u8] = encryption::XATTR;
 
     /// Reads a context.
     ///

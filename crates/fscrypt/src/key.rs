@@ -7,12 +7,7 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
 
-use crate::{Mode, NONCE_LEN};
-
-/// Bytes of the descriptor of a key (policies of version 1).
-pub const DESCRIPTOR_LEN: usize = 8;
-/// Bytes of the identifier of a key (policies of version 2).
-pub const IDENTIFIER_LEN: usize = 16;
+use crate::{DESCRIPTOR_LEN, IDENTIFIER_LEN, Mode, NONCE_LEN};
 
 /// Shortest and longest master key in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod argument;
 mod cipher;
 mod context;
 mod file;
@@ -28,11 +29,12 @@ mod nokey;
 mod rules;
 mod siphash;
 
-pub use context::{BadContext, Context, Flags, KeySpec, NONCE_LEN, Policy};
+pub use context::{BadContext, Context, Flags, KeySpec, Policy};
+pub use extol_ondisk::encryption::{DESCRIPTOR_LEN, IDENTIFIER_LEN, MIN_NAME, NONCE_LEN};
 pub use file::FileKey;
-pub use key::{BadKey, DESCRIPTOR_LEN, IDENTIFIER_LEN, MasterKey};
+pub use key::{BadKey, MasterKey};
 pub use mode::Mode;
-pub use name::{BadName, MIN_NAME, decrypted_name, encrypted_len, encrypted_name, symlink};
+pub use name::{BadName, decrypted_name, encrypted_len, encrypted_name, symlink};
 pub use nokey::{MAX_NOKEY_NAME, NoKeyName};
 pub use rules::{Checked, Unsupported, Volume};
 pub use siphash::siphash24;

@@ -70,6 +70,22 @@ impl Mode {
         }
     }
 
+    /// The mode of a name: as the documentation writes it, or without the parts `-CBC` of names and
+    /// `-ESSIV` of contents, as tools do.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let short = |mode: Self| match mode {
+            Self::Aes256Cts => "AES-256-CTS",
+            Self::Aes128Cbc => "AES-128-CBC",
+            Self::Aes128Cts => "AES-128-CTS",
+            Self::Sm4Cts => "SM4-CTS",
+            mode => mode.name(),
+        };
+        Self::ALL.into_iter().find(|mode| {
+            name.eq_ignore_ascii_case(mode.name()) || name.eq_ignore_ascii_case(short(*mode))
+        })
+    }
+
     /// Bytes of its key.
     #[must_use]
     pub const fn key_len(self) -> usize {
@@ -96,5 +112,22 @@ impl Mode {
             Self::Adiantum | Self::Aes256Hctr2 => 32,
             _ => 16,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_one_mode() {
+        for mode in Mode::ALL {
+            assert_eq!(Mode::from_name(mode.name()), Some(mode));
+            assert_eq!(Mode::from_name(&mode.name().to_lowercase()), Some(mode));
+        }
+        assert_eq!(Mode::from_name("AES-256-CTS"), Some(Mode::Aes256Cts));
+        assert_eq!(Mode::from_name("AES-128-CBC"), Some(Mode::Aes128Cbc));
+        assert_eq!(Mode::from_name("AES-256-CBC"), None);
+        assert_eq!(Mode::from_name(""), None);
     }
 }

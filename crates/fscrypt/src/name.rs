@@ -1,9 +1,6 @@
 //! Encrypted names, and encrypted targets of symbolic links.
 
-use crate::FileKey;
-
-/// Fewest bytes of an encrypted name: shorter ones are damaged.
-pub const MIN_NAME: usize = 16;
+use crate::{FileKey, MIN_NAME};
 
 /// A name or target that was not encrypted by any key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

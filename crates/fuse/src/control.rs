@@ -9,6 +9,7 @@
 //! | `extol.remount:LIST` | change mount options | `+`, then warnings, one per line; or `-` and why not |
 //! | `extol.tune:TEXT` | change properties of the volume | `+`, then what changed, one per line; or `-` and why not |
 //! | `extol.quota:TEXT` | report or set quotas | `+`, then the answer, line by line; or `-` and why not |
+//! | `extol.encryption:TEXT` | tell or make how files are encrypted | the same |
 //! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
@@ -28,6 +29,9 @@
 //!
 //! A client tries both, in this order (`ask`).
 //!
+//! A request to add a key has the key in it: the memory of a request for an attribute is
+//! overwritten once it is answered (`may_hold_secret`).
+//!
 //! Flags that the kernel itself keeps for a mount (`ro`, `nosuid` …) are changed with
 //! [`set_flags`].
 
@@ -39,7 +43,9 @@ use extol_vfs::{
     CheckpointFlags, Defragmented, Outcome, RemountError, Resized, Shutdown, VolumeControl,
 };
 use rustix::io::Errno as Os;
+use zeroize::Zeroizing;
 
+use crate::abi::op;
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
 use crate::rights::Owner;
@@ -48,6 +54,7 @@ use crate::wire::Request;
 const REMOUNT: &str = "extol.remount:";
 const TUNE: &str = "extol.tune:";
 const QUOTA: &str = "extol.quota:";
+const ENCRYPTION: &str = "extol.encryption:";
 const CHECKPOINT: &str = "extol.checkpoint:";
 const FREEZE: &str = "extol.freeze";
 const THAW: &str = "extol.thaw";
@@ -78,10 +85,15 @@ pub(crate) fn request(name: &[u8]) -> Option<(CheckedBy, &str)> {
         Some(command) => (CheckedBy::Kernel, command),
         None => (CheckedBy::Daemon, name.strip_prefix("user.")?),
     };
-    let starts = [REMOUNT, TUNE, QUOTA, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
+    let starts = [REMOUNT, TUNE, QUOTA, ENCRYPTION, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
     let known =
         starts.iter().any(|start| command.starts_with(start)) || [FREEZE, THAW].contains(&command);
     known.then_some((checked_by, command))
+}
+
+/// True for requests of the kernel whose bytes must not stay in memory.
+pub(crate) fn may_hold_secret(opcode: u32) -> bool {
+    opcode == op::GETXATTR
 }
 
 /// The daemon's side: does what a [`request`] asks for.
@@ -147,6 +159,9 @@ fn by_text(
     if let Some(text) = command.strip_prefix(TUNE) {
         return Some(fs.tune_by_text(text));
     }
+    if let Some(text) = command.strip_prefix(ENCRYPTION) {
+        return Some(fs.encryption_by_text(text));
+    }
     Some(fs.quota_by_text(command.strip_prefix(QUOTA)?))
 }
 
@@ -195,6 +210,18 @@ pub fn quota(
     ask_in_words(root, QUOTA, request)
 }
 
+/// Asks the daemon of the mount with this root to tell or make how files are encrypted, by a text
+/// that its file system understands, as is the answer.
+///
+/// # Errors
+/// As [`remount`].
+pub fn encryption(
+    root: &Path,
+    request: &str,
+) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
+    ask_in_words(root, ENCRYPTION, request)
+}
+
 fn ask_in_words(
     root: &Path,
     start: &str,
@@ -206,7 +233,8 @@ fn ask_in_words(
             "too many options at once (at most {room} characters): give them in several commands"
         ))));
     }
-    Ok(understand(&ask(root, &format!("{start}{words}"))?))
+    let command = Zeroizing::new(format!("{start}{words}"));
+    Ok(understand(&ask(root, &command)?))
 }
 
 /// Asks the daemon of the mount with this root to empty the log, with the flags of
@@ -274,7 +302,8 @@ const TRUSTED: &str = "trusted.";
 fn ask(root: &Path, command: &str) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER];
     let mut read = |start: &str| {
-        let len = rustix::fs::getxattr(root, format!("{start}{command}"), &mut buffer[..])?;
+        let name = Zeroizing::new(format!("{start}{command}"));
+        let len = rustix::fs::getxattr(root, name.as_str(), &mut buffer[..])?;
         Ok(buffer.get(..len).unwrap_or_default().to_vec())
     };
     match read(TRUSTED) {

@@ -32,6 +32,7 @@ use rustix::io::Errno as Os;
 use crate::abi::{IN_HEADER, MAX_FIXED, WRITE_HEADER, op};
 use crate::buffer::{Buffer, LARGE};
 use crate::connection::{End, Shared};
+use crate::control;
 use crate::errno::errno;
 use crate::handle::handle;
 use crate::init;
@@ -98,8 +99,12 @@ impl Worker {
             let request = buffer.get(..size).and_then(Request::parse);
             let waits = request.as_ref().is_some_and(|r| waits(r.opcode, shared.agreed.direct_io));
             shared.pool.take(self.id, waits, &start);
+            let wipe = request.as_ref().is_some_and(|r| control::may_hold_secret(r.opcode));
             if let Some(request) = request {
                 self.answer(&request, &mut reply);
+            }
+            if wipe {
+                buffer.get_mut(..size).into_iter().for_each(|request| request.fill(0));
             }
             large |= size > LARGE || reply.body_len() > LARGE;
             if !shared.pool.finish(self.id, large) {

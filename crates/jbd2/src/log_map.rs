@@ -41,6 +41,12 @@ impl LogMap {
         }
     }
 
+    /// The map of a journal device of so many bytes.
+    #[must_use]
+    pub fn of_device(block_size: BlockSize, bytes: u64) -> Self {
+        Self::identity(block_size, u32::try_from(bytes >> block_size.bits()).unwrap_or(u32::MAX))
+    }
+
     /// The map of a journal inode: `(first log block, first device block, blocks)`, in log order
     /// without holes.
     pub fn from_extents(block_size: BlockSize, extents: Vec<(u32, u64, u32)>) -> Result<Self> {

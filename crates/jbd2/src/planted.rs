@@ -69,17 +69,43 @@ pub enum Bug {
     LogSwitchNotFlushed,
     /// A disk image is cut before the smaller superblock is at home.
     DeviceCutEarly,
+    /// What an operation uses is posted to quota files by the next one, in another transaction.
+    UsageLate,
+    /// A fast commit may hold an inode whose usage has changed.
+    UsageInFastCommit,
+    /// A fast commit may hold two spellings of one name.
+    SpellingsInFastCommit,
+    /// A fast commit may hold names of an encrypted directory.
+    SecretsInFastCommit,
+    /// A moved block of a quota file is mapped to its new place before it is copied.
+    QuotaBlockLate,
 }
 
 #[cfg(feature = "planted-bugs")]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static KEPT: std::cell::Cell<Option<Box<dyn std::any::Any>>> =
+        const { std::cell::Cell::new(None) };
 }
 
 /// Plants a bug in this thread, or none.
 #[cfg(feature = "planted-bugs")]
 pub fn set(bug: Option<Bug>) {
     PLANTED.set(bug);
+    KEPT.set(None);
+}
+
+/// For a bug that does something late: keeps it, and gives what was kept before.
+#[cfg(feature = "planted-bugs")]
+pub fn keep<T: 'static>(value: T) -> Option<T> {
+    let before = KEPT.replace(Some(Box::new(value)));
+    before.and_then(|before| before.downcast().ok()).map(|before| *before)
+}
+
+/// Keeps nothing: there are no bugs.
+#[cfg(not(feature = "planted-bugs"))]
+pub fn keep<T>(_: T) -> Option<T> {
+    None
 }
 
 /// True if this thread has the bug.

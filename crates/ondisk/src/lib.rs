@@ -23,6 +23,7 @@ pub mod bitmap;
 pub mod block_size;
 pub mod checksum;
 pub mod dirent;
+pub mod encryption;
 pub mod error;
 pub mod extent;
 pub mod fast_commit;

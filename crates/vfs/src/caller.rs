@@ -2,7 +2,8 @@
 //!
 //! Few operations are told the ids of the process that asked for them, and a limit may be in the
 //! way of any that takes space. So a front end says them for the length of a request
-//! ([`acting_for`]), and the file system asks where it has to know ([`caller`]).
+//! ([`acting_for`]), and the file system asks where it has to know ([`caller`]). The same for a
+//! write past all caches ([`directly`], [`is_direct`]): limits are stricter with it.
 
 use std::cell::Cell;
 
@@ -10,6 +11,7 @@ use crate::Creds;
 
 thread_local! {
     static CALLER: Cell<Option<Creds>> = const { Cell::new(None) };
+    static DIRECT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Puts the former caller back.
@@ -33,9 +35,38 @@ pub fn caller() -> Option<Creds> {
     CALLER.get()
 }
 
+/// Ends a direct write.
+struct NotDirect;
+
+impl Drop for NotDirect {
+    fn drop(&mut self) {
+        DIRECT.set(false);
+    }
+}
+
+/// Does `work` for a file that is open with O_DIRECT.
+pub fn directly<T>(work: impl FnOnce() -> T) -> T {
+    DIRECT.set(true);
+    let _end = NotDirect;
+    work()
+}
+
+/// True if this thread writes to a file that is open with O_DIRECT.
+#[must_use]
+pub fn is_direct() -> bool {
+    DIRECT.get()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_direct_write_ends_with_its_work() {
+        assert!(directly(is_direct));
+        assert!(std::panic::catch_unwind(|| directly(|| panic!("on purpose"))).is_err());
+        assert!(!is_direct());
+    }
 
     #[test]
     fn the_innermost_caller_counts_and_a_panic_ends_it() {

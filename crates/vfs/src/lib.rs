@@ -22,7 +22,7 @@ mod resized;
 mod size;
 mod types;
 
-pub use caller::{acting_for, caller};
+pub use caller::{acting_for, caller, directly, is_direct};
 pub use error::{FsError, RemountError, Result};
 pub use fragments::{Defragmented, Fragments, Outcome};
 pub use mode::Mode;
@@ -33,6 +33,7 @@ pub use resized::{GrowError, Resized};
 pub use size::Size;
 pub use types::*;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Called with the result of an operation, once, by any thread, which holds no lock. It should
@@ -159,6 +160,11 @@ pub trait FileSystem: Send + Sync {
     /// statfs.
     fn statfs(&self) -> Result<StatFs>;
 
+    /// statfs of a file: where a limit holds for all that lies there, what that leaves.
+    fn statfs_at(&self, _ino: u32) -> Result<StatFs> {
+        self.statfs()
+    }
+
     /// Value of an extended attribute by its full name (`user.x`, `system.posix_acl_access` …).
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
 
@@ -281,6 +287,23 @@ pub trait VolumeControl: FileSystem {
         Err(FsError::NotSupported("this file system has no fs-verity"))
     }
 
+    /// The nonce of an encrypted inode.
+    ///
+    /// # Errors
+    /// `NoAttribute` if it is not encrypted.
+    fn encryption_nonce(&self, _ino: u32) -> Result<[u8; 16]> {
+        Err(FsError::NotSupported("this file system encrypts no files"))
+    }
+
+    /// Tells or makes how files are encrypted, by a text that the file system understands. Gives
+    /// the answer, in lines.
+    ///
+    /// # Errors
+    /// One line; nothing has changed then.
+    fn encryption_by_text(&self, _request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        Err(RemountError("this file system encrypts no files".into()))
+    }
+
     /// Makes the volume so many bytes long, or as long as its device, while it is in use. With
     /// `at_most` it may end early, at a size in between.
     ///
@@ -318,6 +341,17 @@ pub trait Mountable: VolumeControl {
     /// says [`FsError::Stale`], and the front end looks names up instead.
     fn open_by_number(&self, _ino: u32) -> Result<Attr> {
         Err(FsError::Stale)
+    }
+
+    /// As [`open_by_number`](Self::open_by_number), for an entry of a listing of `dir`.
+    fn open_entry(&self, _dir: u32, ino: u32) -> Result<Attr> {
+        self.open_by_number(ino)
+    }
+
+    /// As [`reader`](FileSystem::reader), to be kept for later reads: the caller needs its
+    /// reference on the inode only while it reads. `None`: nothing would be read ahead.
+    fn kept_reader(self: Arc<Self>, _ino: u32) -> Option<Arc<dyn Reader>> {
+        None
     }
 
     /// From now on the caller says which files are open ([`opened`](Self::opened),

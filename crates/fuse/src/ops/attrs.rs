@@ -149,8 +149,8 @@ impl Context<'_> {
         })
     }
 
-    pub(super) fn statfs(&self, reply: &mut Reply) -> Result<()> {
-        let stat = self.fs.statfs()?;
+    pub(super) fn statfs(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let stat = self.fs.statfs_at(self.ino(request.nodeid)?)?;
         reply
             .u64(stat.blocks)
             .u64(stat.blocks_free)

@@ -24,7 +24,7 @@
 //! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages
 //! writes them back, while other threads handle those writes.
 
-use extol_vfs::{Author, Fallocate, OpenNr, Seek};
+use extol_vfs::{Author, Fallocate, OpenNr, Seek, directly};
 
 use super::names::put_open;
 use super::{Context, Outcome, creds};
@@ -102,7 +102,9 @@ impl Context<'_> {
         let offset = args.u64()?;
         let size = args.u32()? as usize;
         let flags = args.u32()?;
-        args.skip(16)?;
+        args.skip(8)?;
+        let is_direct = args.u32()? & libc::O_DIRECT as u32 != 0;
+        args.skip(4)?;
         let author = if flags & WRITE_CACHE != 0 { Author::Cache } else { author(request) };
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             match self.kill_privileges(request) {
@@ -111,7 +113,11 @@ impl Context<'_> {
                 killed => killed?,
             }
         }
-        let count = self.write_bytes(ino, offset, args.bytes(size)?, author)?;
+        let bytes = args.bytes(size)?;
+        let count = match is_direct && author != Author::Cache {
+            true => directly(|| self.write_bytes(ino, offset, bytes, author)),
+            false => self.write_bytes(ino, offset, bytes, author),
+        }?;
         reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Context<'_> {
     fn put_plus(&self, reply: &mut Reply, dir: u32, entry: &DirEntry) -> Result<()> {
         let before = reply.body_len();
         if entry.name != b"." && entry.name != b".." {
-            let found = match self.fs.open_by_number(entry.ino) {
+            let found = match self.fs.open_entry(dir, entry.ino) {
                 Err(FsError::Stale) => self.fs.lookup(dir, &entry.name),
                 found => found,
             };

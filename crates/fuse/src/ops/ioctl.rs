@@ -25,6 +25,7 @@
 //! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | `_IOW('f', 133, fsverity_enable_arg)` | FS_IOC_ENABLE_VERITY | a file | here: its owner, or CAP_DAC_OVERRIDE |
 //! | `_IOWR('f', 134, fsverity_digest)` | FS_IOC_MEASURE_VERITY | | |
+//! | `_IOR('f', 27, [u8; 16])` | FS_IOC_GET_ENCRYPTION_NONCE | | |
 //! | all others | | | refused: ENOTTY |
 //!
 //! *What the kernel checks.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the
@@ -41,6 +42,10 @@
 //! EXT4_IOC_SHUTDOWN is declared `_IOR` though its mode goes to the kernel, and FUSE follows the
 //! declaration: the mode does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID declare the
 //! size of a structure whose UUID follows its end, and FUSE transfers that many bytes: no UUID.
+//! FS_IOC_SET_ENCRYPTION_POLICY is declared `_IOR` though the policy goes to the kernel, those that
+//! tell policies and the salt `_IOW` or with the size of a part, and the one that adds a key with
+//! that of what stands before the key.
+//! (Those that remove a key and tell its state would arrive: `control.rs` has requests for that.)
 //! FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH are answered by the kernel from its own superblock of
 //! the mount, where FUSE sets neither.
 
@@ -78,6 +83,7 @@ const FITRIM: u32 = number(READ | WRITE, 24, b'X', 121);
 const RESIZE: u32 = number(WRITE, 8, b'f', 16);
 const ENABLE_VERITY: u32 = number(WRITE, verity::ENABLE_SIZE, b'f', 133);
 const MEASURE_VERITY: u32 = number(READ | WRITE, verity::DIGEST_SIZE, b'f', 134);
+const GET_NONCE: u32 = number(READ, 16, b'f', 27);
 const CHECKPOINT: u32 = number(WRITE, 4, b'f', 43);
 const SHUTDOWN: u32 = number(READ, 4, b'X', 125);
 const FREEZE: u32 = number(0, 0, 0xE4, 1);
@@ -151,7 +157,7 @@ impl<'r> Call<'_, 'r> {
 type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
 
 /// All ioctls that are answered, and the check of each. What is not here is refused.
-const TABLE: [(u32, Check, Work); 21] = [
+const TABLE: [(u32, Check, Work); 22] = [
     (GETFLAGS, Check::Reads, get_flags),
     (GETFLAGS_32, Check::Reads, get_flags),
     (SETFLAGS, Check::Kernel { bytes: 4, else_answer: libc::EOPNOTSUPP }, set_flags),
@@ -168,6 +174,7 @@ const TABLE: [(u32, Check, Work); 21] = [
     (RESIZE, Check::Resource, resize),
     (ENABLE_VERITY, Check::Write, verity::enable),
     (MEASURE_VERITY, Check::Reads, verity::measure),
+    (GET_NONCE, Check::Reads, get_nonce),
     (CHECKPOINT, Check::Mount, checkpoint),
     (FREEZE, Check::Mount, freeze),
     (THAW, Check::Mount, thaw),
@@ -265,6 +272,11 @@ fn get_label(context: &Context<'_>, _: &Call<'_, '_>, reply: &mut Reply) -> Resu
     let Identity { mut label, .. } = context.fs.identity()?;
     label.truncate(LABEL);
     reply.bytes(&label).zeros(LABEL_FIELD - label.len());
+    Ok(())
+}
+
+fn get_nonce(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    reply.bytes(&context.fs.encryption_nonce(call.ino)?);
     Ok(())
 }
 
@@ -406,6 +418,7 @@ mod tests {
         assert_eq!(SHUTDOWN, 0x8004_587d);
         assert_eq!(ENABLE_VERITY, 0x4080_6685);
         assert_eq!(MEASURE_VERITY, 0xc004_6686);
+        assert_eq!(GET_NONCE, 0x8010_661b);
     }
 
     /// Every number that makes a change is checked by the kernel, in a request that no process can
@@ -421,6 +434,7 @@ mod tests {
             GETFSLABEL,
             GET_TUNE,
             MEASURE_VERITY,
+            GET_NONCE,
         ];
         for (number, check, _) in TABLE {
             assert_eq!(check == Check::Reads, reads.contains(&number), "{number:#x}");

@@ -126,7 +126,7 @@ fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Resu
         op::DESTROY => Ok(context.fs.unmounted()?),
         op::FSYNC | op::FSYNCDIR => return context.fsync(request),
         op::SYNCFS => Ok(context.fs.sync()?),
-        op::STATFS => context.statfs(reply),
+        op::STATFS => context.statfs(request, reply),
         op::FALLOCATE => context.fallocate(request),
         op::LSEEK => context.lseek(request, reply),
         op::BMAP => context.bmap(request, reply),

@@ -16,6 +16,7 @@
 use extol_fuse_uring::{FIXED, FIXED_SIZE, PAYLOAD, PAYLOAD_SIZE};
 
 use crate::abi::{IN_HEADER, OUT_HEADER};
+use crate::control::may_hold_secret;
 use crate::wire::{Reply, Request, header};
 
 /// What the kernel says about a request.
@@ -76,7 +77,12 @@ pub(super) fn answer(memory: &mut [u8], elsewhere: &mut Reply<'_>, handler: &dyn
             memory.copy_within(FIXED..FIXED + fixed, PAYLOAD - fixed);
             memory.copy_within(..IN_HEADER, start);
             elsewhere.clear();
-            let done = run(&memory[start..PAYLOAD + payload], elsewhere, room, handler);
+            let request = &memory[start..PAYLOAD + payload];
+            let wipe = Request::parse(request).is_some_and(|r| may_hold_secret(r.opcode));
+            let done = run(request, elsewhere, room, handler);
+            if wipe {
+                memory[PAYLOAD..PAYLOAD + payload].fill(0);
+            }
             if let Some(body) = elsewhere.own_body() {
                 memory[PAYLOAD..][..body.len()].copy_from_slice(body);
             }

@@ -62,17 +62,19 @@ impl Journal {
     /// blocks.
     pub fn start_alone(self: &Arc<Self>, credits: u32) -> Result<Handle> {
         crate::order::wanted();
+        let aside = self.side_credits();
+        let all = credits.saturating_add(aside);
         let mut state = self.state.lock();
         state.failure.check()?;
-        if state.tx.running.is_some() || !self.has_room(&state, credits) {
+        if state.tx.running.is_some() || !self.has_room(&state, all) {
             let is_empty = state.tx.running.is_none();
             drop(state);
             let max = if is_empty { self.max_credits_alone() } else { 0 };
             return Err(JournalError::TooManyCredits { wanted: credits, max });
         }
-        let tx = self.join_running(&mut state, credits);
+        let tx = self.join_running(&mut state, all);
         drop(state);
-        Ok(Handle::new(Arc::clone(self), Joined { tx, credits, aside: 0 }))
+        Ok(Handle::new(Arc::clone(self), Joined { tx, credits, aside }))
     }
 
     /// Most credits that [`start_alone`](Self::start_alone) takes of an empty log.
@@ -82,7 +84,7 @@ impl Journal {
         let (mut low, mut high) = (self.max_credits(), blocks);
         while low < high {
             let middle = high - (high - low) / 2;
-            if self.room_for(middle) <= blocks { low = middle } else { high = middle - 1 }
+            if self.room_for_alone(middle) <= blocks { low = middle } else { high = middle - 1 }
         }
         low
     }
@@ -92,7 +94,11 @@ impl Journal {
     #[must_use]
     pub fn log_for_alone(&self, credits: u32) -> u32 {
         // (With its superblock.)
-        self.room_for(credits).saturating_add(1)
+        self.room_for_alone(credits).saturating_add(1)
+    }
+
+    fn room_for_alone(&self, credits: u32) -> u32 {
+        self.room_for(credits.saturating_add(self.side_credits()))
     }
 
     /// True while the journal lets no handle in (freeze, close).

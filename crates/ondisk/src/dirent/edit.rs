@@ -3,9 +3,10 @@
 //! Each change first checks the part of the chain that it relies on: an error leaves the area
 //! unchanged.
 
-use super::{Entry, HEADER_LEN, MAX_NAME, entry_at, entry_len, find, iter};
+use super::{Entry, HASH_LEN, HEADER_LEN, MAX_NAME, entry_at, entry_len, find, iter};
 use crate::bytes::{put, put8, put16, put32};
 use crate::error::Result;
+use crate::htree::NameHash;
 use crate::ids::InodeNr;
 use crate::inode::FileType;
 
@@ -14,24 +15,22 @@ fn put_rec_len(area: &mut [u8], at: usize, rec_len: usize) {
     put16(area, at + 4, u16::try_from(rec_len).unwrap_or(u16::MAX));
 }
 
-fn put_entry(
-    area: &mut [u8],
-    at: usize,
-    rec_len: usize,
-    name: &[u8],
-    ino: InodeNr,
-    kind: Option<FileType>,
-) {
-    debug_assert!((1..=MAX_NAME).contains(&name.len()) && entry_len(name.len()) <= rec_len);
+fn put_entry(area: &mut [u8], at: usize, rec_len: usize, new: &NewEntry<'_>) {
+    let name = new.name;
+    debug_assert!((1..=MAX_NAME).contains(&name.len()) && new.needs() <= rec_len);
     let len = name.len().min(MAX_NAME);
-    put32(area, at, ino.0);
+    put32(area, at, new.ino.0);
     put_rec_len(area, at, rec_len);
     put8(area, at + 6, len as u8);
-    put8(area, at + 7, kind.map_or(0, FileType::code));
+    put8(area, at + 7, new.file_type.map_or(0, FileType::code));
     put(area, at + HEADER_LEN, &name[..len]);
-    let pad = at + HEADER_LEN + len..at + entry_len(len);
-    if let Some(pad) = area.get_mut(pad) {
+    let end = at + entry_len(len);
+    if let Some(pad) = area.get_mut(at + HEADER_LEN + len..end) {
         pad.fill(0);
+    }
+    if let Some(hash) = new.hash {
+        put32(area, end, hash.hash);
+        put32(area, end + 4, hash.minor);
     }
 }
 
@@ -46,33 +45,30 @@ pub fn add(area: &mut [u8], name: &[u8], ino: InodeNr, kind: Option<FileType>) -
     match iter(area).find(|entry| !entry.as_ref().is_ok_and(full)) {
         Some(entry) => {
             let at = entry?.offset;
-            add_at(area, at, name, ino, kind)
+            add_at(area, at, &NewEntry { name, ino, file_type: kind, hash: None })
         }
         None => Ok(false),
     }
 }
 
 /// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no
-/// room. The caller has found the place and knows that the name is new.
+/// room. The caller has found the place and knows that the name is new. If it has a hash, so have
+/// all entries of the area.
 ///
 /// # Errors
 /// No sound entry there; the area is unchanged.
-pub fn add_at(
-    area: &mut [u8],
-    at: usize,
-    name: &[u8],
-    ino: InodeNr,
-    kind: Option<FileType>,
-) -> Result<bool> {
+pub fn add_at(area: &mut [u8], at: usize, new: &NewEntry<'_>) -> Result<bool> {
     let entry = entry_at(area, at)?;
-    let (rec_len, used) = (entry.rec_len, entry.used_len());
-    if rec_len - used < entry_len(name.len()) {
+    let hash_len = if new.hash.is_some() { HASH_LEN } else { 0 };
+    let used = if entry.is_used() { entry.used_len() + hash_len } else { 0 };
+    let rec_len = entry.rec_len;
+    if rec_len.saturating_sub(used) < new.needs() {
         return Ok(false);
     }
     if used > 0 {
         put_rec_len(area, at, used);
     }
-    put_entry(area, at + used, rec_len - used, name, ino, kind);
+    put_entry(area, at + used, rec_len - used, new);
     Ok(true)
 }
 
@@ -156,11 +152,12 @@ pub fn init_area(area: &mut [u8]) {
 pub fn init_dots(area: &mut [u8], own: InodeNr, parent: InodeNr, kind: Option<FileType>) {
     area.fill(0);
     let first = entry_len(1);
-    put_entry(area, 0, first, b".", own, kind);
-    put_entry(area, first, area.len().saturating_sub(first), b"..", parent, kind);
+    let dot = |name, ino| NewEntry { name, ino, file_type: kind, hash: None };
+    put_entry(area, 0, first, &dot(b".", own));
+    put_entry(area, first, area.len().saturating_sub(first), &dot(b"..", parent));
 }
 
-/// One entry to be packed.
+/// An entry to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewEntry<'a> {
     /// Name.
@@ -169,22 +166,31 @@ pub struct NewEntry<'a> {
     pub ino: InodeNr,
     /// Type, if the volume records it.
     pub file_type: Option<FileType>,
+    /// Hash behind the name, in a directory that is encrypted and casefolded.
+    pub hash: Option<NameHash>,
+}
+
+impl NewEntry<'_> {
+    /// Bytes that it needs.
+    #[must_use]
+    pub fn needs(&self) -> usize {
+        entry_len(self.name.len()) + self.hash.map_or(0, |_| HASH_LEN)
+    }
 }
 
 /// Fills the area with these entries, one behind the other; the last one gets the rest. False, with
 /// the area unchanged, if they do not fit.
 #[must_use]
 pub fn pack(area: &mut [u8], entries: &[NewEntry<'_>]) -> bool {
-    let total: usize = entries.iter().map(|e| entry_len(e.name.len())).sum();
+    let total: usize = entries.iter().map(NewEntry::needs).sum();
     if total > area.len() {
         return false;
     }
     init_area(area);
     let mut at = 0;
     for (i, entry) in entries.iter().enumerate() {
-        let len =
-            if i + 1 == entries.len() { area.len() - at } else { entry_len(entry.name.len()) };
-        put_entry(area, at, len, entry.name, entry.ino, entry.file_type);
+        let len = if i + 1 == entries.len() { area.len() - at } else { entry.needs() };
+        put_entry(area, at, len, entry);
         at += len;
     }
     true

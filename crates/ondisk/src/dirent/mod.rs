@@ -11,6 +11,10 @@
 //! unused instead). In blocks of 64 KiB the length 65536 is stored as 65535 (0 is read the same
 //! way).
 //!
+//! In a directory that is encrypted and casefolded the [hash](hash_behind) of each name but `.` and
+//! `..` stands behind it, aligned to four bytes: 8 bytes that the entry needs more. (`..` has room
+//! for it, too.)
+//!
 //! All functions work on the *area* of entries: the block without its tail ([`area_len`]). Every
 //! step along the chain is checked, so a hostile block gives an error, not a loop.
 
@@ -27,11 +31,14 @@ pub use tail::{TAIL_LEN, set_csum, tail_size, verify_csum};
 use crate::bytes::{get8, get16, get32};
 use crate::error::{Result, ensure};
 use crate::geometry::Geometry;
+use crate::htree::NameHash;
 use crate::ids::InodeNr;
 use crate::inode::FileType;
 
 /// Bytes of an entry before its name.
 pub const HEADER_LEN: usize = 8;
+/// Bytes of the hash behind a name, where there is one.
+pub const HASH_LEN: usize = 8;
 /// Longest name.
 pub const MAX_NAME: usize = 255;
 
@@ -80,6 +87,16 @@ impl Entry<'_> {
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
     }
+}
+
+/// The hash that stands behind the name of an entry of this area. `None`: the entry has no room for
+/// one.
+#[must_use]
+pub fn hash_behind(area: &[u8], entry: &Entry<'_>) -> Option<NameHash> {
+    let needs = entry_len(entry.name.len());
+    let at = entry.offset + needs;
+    (needs + HASH_LEN <= entry.rec_len)
+        .then(|| NameHash { hash: get32(area, at), minor: get32(area, at + 4) })
 }
 
 /// True if a name may stand in a directory: not empty, not too long, without NUL and slash.

@@ -65,15 +65,15 @@ fn changes_at_a_known_place_check_it() {
     {
         assert_eq!(remove_at(&mut area, back, at, name), None);
     }
-    assert!(!add_at(&mut area, 0, b"d", InodeNr(8), None).unwrap(), "no room behind the first");
-    assert!(add_at(&mut area, 13, b"d", InodeNr(8), None).is_err());
+    assert!(!add_at(&mut area, 0, &new(b"d", 8)).unwrap(), "no room behind the first");
+    assert!(add_at(&mut area, 13, &new(b"d", 8)).is_err());
     assert_eq!(area, before);
     let mut by_name = before.clone();
     assert_eq!(remove_at(&mut area, Some(0), 12, b"b"), remove(&mut by_name, b"b").unwrap());
     assert_eq!(area, by_name);
     assert_eq!(remove_at(&mut area, None, 0, b"a"), remove(&mut by_name, b"a").unwrap());
     assert_eq!(area, by_name);
-    assert!(add_at(&mut area, 0, b"e", InodeNr(9), None).unwrap());
+    assert!(add_at(&mut area, 0, &new(b"e", 9)).unwrap());
     assert!(add(&mut by_name, b"e", InodeNr(9), None).unwrap());
     assert_eq!(area, by_name);
 }
@@ -92,7 +92,8 @@ fn whole_64k_block() {
 #[test]
 fn packs() {
     let mut area = vec![0; 48];
-    let e = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: Some(FileType::Regular) };
+    let file_type = Some(FileType::Regular);
+    let e = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type, hash: None };
     assert!(pack(&mut area, &[e(b"one", 1), e(b"three", 3), e(b"z", 9)]));
     assert_eq!(names(&area), [("one".into(), 1), ("three".into(), 3), ("z".into(), 9)]);
     let before = area.clone();
@@ -153,4 +154,31 @@ fn all_entries_of_an_inode() {
     let before = area.clone();
     assert!(renumber(&mut area, InodeNr(7), InodeNr(9)).is_err());
     assert_eq!(area, before);
+}
+
+fn new(name: &[u8], ino: u32) -> NewEntry<'_> {
+    NewEntry { name, ino: InodeNr(ino), file_type: None, hash: None }
+}
+
+/// The bytes are those that Linux writes.
+#[test]
+fn hashes_stand_behind_their_names() {
+    let hash = |n: u32| NameHash { hash: n, minor: !n };
+    let hashed = |name, ino| NewEntry { hash: Some(hash(ino * 2)), ..new(name, ino) };
+    let mut area = [0xEE; 96];
+    init_dots(&mut area, InodeNr(11), InodeNr(2), None);
+    assert!(add_at(&mut area, 12, &hashed(b"five!", 20)).unwrap());
+    assert!(add_at(&mut area, 32, &hashed(b"four", 21)).unwrap());
+    assert!(!add_at(&mut area, 56, &hashed(b"twelve bytes", 22)).unwrap(), "8 are missing");
+    let all: Vec<Entry<'_>> = iter(&area).map(Result::unwrap).collect();
+    let places: Vec<_> = all.iter().map(|e| (e.offset, e.rec_len)).collect();
+    assert_eq!(places, [(0, 12), (12, 20), (32, 24), (56, 40)]);
+    assert_eq!(hash_behind(&area, &all[2]), Some(hash(40)));
+    assert_eq!(hash_behind(&area, &all[3]), Some(hash(42)));
+    assert_eq!(hash_behind(&area, &all[0]), None, "'.' has no room for one");
+    let packed = [hashed(b"one", 30), hashed(b"three", 31)];
+    assert!(pack(&mut area[..48], &packed) && !pack(&mut area[..40], &packed));
+    let all: Vec<Entry<'_>> = iter(&area[..48]).map(Result::unwrap).collect();
+    assert_eq!(all.iter().map(|e| e.rec_len).collect::<Vec<_>>(), [20, 28]);
+    assert_eq!(hash_behind(&area, &all[1]), Some(hash(62)));
 }

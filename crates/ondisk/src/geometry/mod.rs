@@ -69,6 +69,8 @@ pub struct Geometry {
     pub def_hash_version: u8,
     /// Casefolded directories take only names in valid UTF-8.
     pub strict_encoding: bool,
+    /// Casefolded directories may have names that an index has by another folding.
+    pub has_other_folding: bool,
     /// First inode for ordinary files.
     pub first_ino: InodeNr,
     /// Blocks of one group's inode table.

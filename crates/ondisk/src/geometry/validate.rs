@@ -60,6 +60,7 @@ impl Geometry {
             hash_unsigned: sb.flags.contains(SuperFlags::UNSIGNED_HASH),
             def_hash_version: sb.def_hash_version,
             strict_encoding: sb.encoding_flags & Superblock::STRICT_ENCODING != 0,
+            has_other_folding: sb.encoding_flags & Superblock::NO_COMPAT_FALLBACK == 0,
             first_ino: inodes.first,
             inode_table_blocks: inodes.table_blocks,
             log_groups_per_flex: descs.log_groups_per_flex,

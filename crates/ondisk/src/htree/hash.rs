@@ -57,6 +57,16 @@ pub struct NameHash {
     pub minor: u32,
 }
 
+impl NameHash {
+    /// As an index has two words of a hash function.
+    #[must_use]
+    pub fn of_index(hash: u32, minor: u32) -> Self {
+        let hash = hash & !1;
+        // The greatest value marks the end of a directory.
+        Self { hash: if hash == 0xFFFF_FFFE { 0xFFFF_FFFC } else { hash }, minor }
+    }
+}
+
 impl Hasher {
     /// The hasher for a directory whose root names this version.
     #[must_use]
@@ -103,9 +113,7 @@ impl Hasher {
                 (state[0], state[1])
             }
         };
-        let hash = hash & !1;
-        // The greatest value marks the end of a directory.
-        NameHash { hash: if hash == 0xFFFF_FFFE { 0xFFFF_FFFC } else { hash }, minor }
+        NameHash::of_index(hash, minor)
     }
 }
 

@@ -50,6 +50,34 @@ impl Superblock {
     pub const UTF8_12_1: u16 = 1;
     /// Flag of the encoding: casefolded directories take only names in valid UTF-8.
     pub const STRICT_ENCODING: u16 = 1;
+    /// What volumes with encryption name as their ciphers: AES-256-XTS for contents, AES-256-CTS
+    /// for names. (Nothing reads it: each directory says what it is encrypted with.)
+    pub const USUAL_ENCRYPTION: [u8; 4] = [1, 4, 0, 0];
+    /// Flag of the encoding: no name has the hash that Linux 6.12 gave it.
+    pub const NO_COMPAT_FALLBACK: u16 = 2;
+
+    /// The encoding of names, as mke2fs spells it; `None` without the feature casefold.
+    #[must_use]
+    pub fn encoding_name(&self) -> Option<&'static str> {
+        let known = self.encoding == Self::UTF8_12_1;
+        let name = if known { "utf8-12.1" } else { "unknown" };
+        self.feature_incompat.contains(Incompat::CASEFOLD).then_some(name)
+    }
+
+    /// The flags of the encoding, in words; none without the feature casefold.
+    #[must_use]
+    pub fn encoding_flag_names(&self) -> Vec<String> {
+        if !self.feature_incompat.contains(Incompat::CASEFOLD) {
+            return Vec::new();
+        }
+        let flags = (0..16).map(|bit| self.encoding_flags & 1 << bit).filter(|flag| *flag != 0);
+        let name = |flag| match flag {
+            Self::STRICT_ENCODING => "strict".to_owned(),
+            Self::NO_COMPAT_FALLBACK => "no_compat_fallback".to_owned(),
+            other => format!("{other:#x}"),
+        };
+        flags.map(name).collect()
+    }
 
     /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
     /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).

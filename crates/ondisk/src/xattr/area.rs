@@ -4,6 +4,7 @@ use super::entry::{ENTRY_LEN, XattrEntry, entry_hash, entry_space};
 use super::{END_LEN, MAX_INODE_VALUE};
 use crate::bytes::{get8, get16, get32, put, put8, put16, put32};
 use crate::error::{Result, ensure};
+use crate::ids::InodeNr;
 
 /// Entries from `first` on; value offsets count from `base`.
 pub(super) fn parse(area: &[u8], base: usize, first: usize) -> Result<Vec<XattrEntry>> {
@@ -52,6 +53,18 @@ pub(super) fn parse(area: &[u8], base: usize, first: usize) -> Result<Vec<XattrE
         });
     }
     Ok(out)
+}
+
+/// Names another inode in the entries from `first` on whose value is in inode `old`. Nothing else
+/// depends on the number: hashes are those of values.
+pub(super) fn renumber(area: &mut [u8], first: usize, (old, new): (InodeNr, InodeNr)) {
+    let mut at = first;
+    while at + ENTRY_LEN <= area.len() && get32(area, at) != 0 {
+        if get32(area, at + 4) == old.0 {
+            put32(area, at + 4, new.0);
+        }
+        at += entry_space(usize::from(get8(area, at)));
+    }
 }
 
 /// Fills `area` (zeros) with entries from `first` on and values from its end.

@@ -1,12 +1,12 @@
 //! The block of extended attributes: header, entries, checksum.
 
-use super::area::{build, parse};
+use super::area::{build, parse, renumber};
 use super::entry::{XattrEntry, entry_space};
 use super::{END_LEN, MAGIC};
 use crate::bytes::{get32, put32};
 use crate::checksum::{FsSeed, crc32c};
 use crate::error::{Result, ensure, ensure_csum};
-use crate::ids::BlockNr;
+use crate::ids::{BlockNr, InodeNr};
 
 /// Header of a block.
 pub const BLOCK_HEADER_LEN: usize = 32;
@@ -56,6 +56,11 @@ impl BlockHeader {
 pub fn parse_block(block: &[u8]) -> Result<(BlockHeader, Vec<XattrEntry>)> {
     let header = BlockHeader::decode(block)?;
     Ok((header, parse(block, 0, BLOCK_HEADER_LEN)?))
+}
+
+/// Values in inode `numbers.0` are in inode `numbers.1` now. The checksum is apart: [`set_csum`].
+pub fn renumber_block(block: &mut [u8], numbers: (InodeNr, InodeNr)) {
+    renumber(block, BLOCK_HEADER_LEN, numbers);
 }
 
 /// An attribute block with a user count and hashes, without checksum; `None` if the entries do not

@@ -1,10 +1,11 @@
 //! Extended attributes in the inode, behind its extra fields.
 
-use super::area::{build, parse};
+use super::area::{build, parse, renumber};
 use super::entry::{ENTRY_LEN, XattrEntry, entry_space};
 use super::{END_LEN, MAGIC};
 use crate::bytes::{get8, get32, put32};
 use crate::error::Result;
+use crate::ids::InodeNr;
 
 /// Header of the area in an inode.
 pub const IBODY_HEADER_LEN: usize = 4;
@@ -40,6 +41,13 @@ pub fn ibody_names_inodes(tail: &[u8]) -> bool {
         at += entry_space(usize::from(get8(tail, at)));
     }
     false
+}
+
+/// Values in inode `numbers.0` are in inode `numbers.1` now.
+pub fn renumber_ibody(tail: &mut [u8], numbers: (InodeNr, InodeNr)) {
+    if tail.len() >= IBODY_HEADER_LEN + END_LEN && get32(tail, 0) == MAGIC {
+        renumber(tail, IBODY_HEADER_LEN, numbers);
+    }
 }
 
 /// The attribute area of an inode: `space` bytes, or `None` if the entries do not fit. No entries

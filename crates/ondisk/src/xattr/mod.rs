@@ -24,11 +24,13 @@ mod tests;
 mod value;
 
 pub use block::{
-    BLOCK_HEADER_LEN, BlockHeader, MAX_REFCOUNT, block_space, build_block, parse_block, set_csum,
-    verify_csum,
+    BLOCK_HEADER_LEN, BlockHeader, MAX_REFCOUNT, block_space, build_block, parse_block,
+    renumber_block, set_csum, verify_csum,
 };
 pub use entry::{ENTRY_LEN, XattrEntry, entry_hash, signed_entry_hash};
-pub use ibody::{IBODY_HEADER_LEN, build_ibody, ibody_names_inodes, ibody_space, parse_ibody};
+pub use ibody::{
+    IBODY_HEADER_LEN, build_ibody, ibody_names_inodes, ibody_space, parse_ibody, renumber_ibody,
+};
 pub use value::{
     MAX_INODE_VALUE, is_old_form, set_stated_hash, set_stated_users, stated_hash, stated_users,
     value_entry_hash, value_hash, verify_inode_value,
