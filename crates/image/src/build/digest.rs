@@ -8,7 +8,7 @@
 //! it, so metadata is written after the data.
 
 use super::pipeline::DataRun;
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Tree, VerityTrees};
 use extol_ondisk::{Superblock, Time};
 use sha2::{Digest as _, Sha256};
 
@@ -31,6 +31,12 @@ impl Content {
         all.number(sb.inode_size.into());
         all.number(sb.mkfs_time);
         all.bytes(sb.label());
+        let verity = tree.verity();
+        if *verity != VerityTrees::default() {
+            all.number(verity.algorithm.id().into());
+            all.number(verity.block_size.unwrap_or_default().into());
+            all.bytes(verity.salt.bytes());
+        }
         for (id, node) in tree.nodes() {
             let meta = &node.meta;
             all.number(node.kind_number());

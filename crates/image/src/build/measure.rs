@@ -225,7 +225,7 @@ impl Search<'_> {
         let mut mkfs = MkfsOptions { size: Some(bytes), ..self.mkfs.clone() };
         let plan = plan(&mut mkfs, self.tree, bytes, self.given).map_err(refused)?;
         if needs.is_none() {
-            *needs = Some(Needs::new(self.tree, &plan.geo).map_err(Unfit::Never)?);
+            *needs = Some(Needs::new(self.tree, &plan).map_err(Unfit::Never)?);
         }
         let Some(needs) = needs else { return Err(Unfit::Small) };
         let mut layout = lay_out(&plan, self.tree, needs).map_err(|Full| Unfit::Small)?;
@@ -234,7 +234,7 @@ impl Search<'_> {
             if blocks == 0 {
                 continue;
             }
-            let behind = verity::behind(node, &plan.geo);
+            let behind = verity::behind(self.tree, id, &plan.geo);
             let whole = [(0, blocks as u32)];
             let runs = self.map.runs.get(&id).map_or(&whole[..], |runs| runs);
             let most = blocks + behind.map_or(0, |(_, len)| u64::from(len));

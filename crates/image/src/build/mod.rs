@@ -41,6 +41,7 @@ use crate::mkfs::config::Config;
 use crate::mkfs::features::Features;
 use crate::mkfs::inodes::lost_and_found_blocks;
 use crate::mkfs::plan::{Contents, Plan};
+use crate::mkfs::quota::Usage;
 use crate::mkfs::{self, MkfsOptions, MkfsProgress, Stage, Summary};
 use crate::source::Source;
 use crate::tree::{Kind, Limits, NodeId, TimesId, Tree, TreeBuilder, XattrSetId};
@@ -183,6 +184,14 @@ pub fn list(source: &mut dyn Source, options: &BuildOptions) -> Result<Tree> {
             meta.xattrs = XattrSetId::NONE;
         }
     }
+    if let Some(label) = &extended.root_selinux {
+        let name: &[u8] = b"security.selinux";
+        let mut set = tree.xattr_set(tree.node(NodeId::ROOT).meta.xattrs).clone();
+        set.retain(|(other, _)| **other != *name);
+        set.push((name.into(), [label, &b"\0"[..]].concat().into()));
+        let set = tree.xattrs(set)?;
+        tree.meta_mut(NodeId::ROOT).xattrs = set;
+    }
     let (uid, gid) = extended.root_owner.unzip();
     options.edits.apply(&mut tree, Owner { uid, gid })?;
     Ok(tree.finish())
@@ -220,6 +229,14 @@ pub fn build_tree(
     options: &BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Built> {
+    if options.mkfs.only_superblocks {
+        return Err(BuildError::Refused("-S writes no files: leave out -S or -d".into()));
+    }
+    let tested = mkfs::tested(device, &options.mkfs, &mut |p: MkfsProgress| {
+        let stage = BuildStage::Mkfs(p.stage);
+        let _ = progress(BuildProgress { stage, done: p.done, total: p.total });
+    })?;
+    let options = &BuildOptions { mkfs: tested, ..options.clone() };
     let wanted = wanted(options, tree, measured.map(|m| m.bytes));
     let size = wanted.size.unwrap_or_else(|| device.size());
     let too_small = |block_len| match measure::smallest(source, tree, options, block_len) {
@@ -282,7 +299,8 @@ pub fn build_tree(
         None => MkfsOptions { uuid: Some(uuid_text(&content.uuid())), ..mkfs },
     };
     let config = Config::new(&mkfs, device.size())?;
-    let mut plan = Plan::new(&mkfs, config, Contents::Files)?;
+    let owners = owners(&config, tree);
+    let mut plan = Plan::new(&mkfs, config, Contents::Files(&owners))?;
     plan.space = layout.space().clone();
     plan.last_inode = needs.last_inode();
     count_directories(&mut plan, tree, &needs);
@@ -410,7 +428,7 @@ impl Prepared {
     ) -> Result<Self> {
         let content = seed(&mut mkfs, tree, device_bytes)?;
         let plan = plan(&mut mkfs, tree, device_bytes, given)?;
-        let needs = Needs::new(tree, &plan.geo)?;
+        let needs = Needs::new(tree, &plan)?;
         Ok(Self { mkfs, plan, needs, content })
     }
 }
@@ -422,19 +440,19 @@ fn seed(mkfs: &mut MkfsOptions, tree: &Tree, device_bytes: u64) -> Result<Conten
         return Err(BuildError::Refused("a journal device cannot hold files".into()));
     }
     let extents = config.features.incompat.contains(Incompat::EXTENTS);
-    if !extents && tree.nodes().any(|(_, node)| node.meta.verity) {
-        return Err(BuildError::Refused("files of fs-verity need the feature extent".into()));
-    }
-    if config.features.ro_compat.contains(RoCompat::QUOTA) {
-        return Err(BuildError::Refused(
-            "feature quota comes behind the files: leave it out, and then run extol tune -O quota"
-                .into(),
-        ));
-    }
+    verity::check(tree, extents, config.block_size)?;
     let sb = mkfs::plan::new_superblock(mkfs, &mut config)?;
     let content = Content::new(tree, &sb);
     mkfs.extended.hash_seed.get_or_insert(content.uuid());
     Ok(content)
+}
+
+/// Those whose usage quota files will have.
+fn owners(config: &Config, tree: &Tree) -> Usage {
+    match config.features.ro_compat.contains(RoCompat::QUOTA) {
+        true => needs::owners(tree),
+        false => Usage::default(),
+    }
 }
 
 /// The plan of a volume with inodes for all files. `given`: as many as the caller asked for.
@@ -447,10 +465,11 @@ fn plan(
     loop {
         let config = Config::new(mkfs, device_bytes)?;
         let asked = config.inodes;
-        let plan = Plan::new(mkfs, config, Contents::Files)?;
+        let owners = owners(&config, tree);
+        let plan = Plan::new(mkfs, config, Contents::Files(&owners))?;
         let needed = match plan.geo.incompat().contains(Incompat::EA_INODE) {
-            true => Needs::new(tree, &plan.geo)?.last_inode(),
-            false => needs::Numbers::new(tree, plan.sb.orphan_file_inum != 0)?.last(),
+            true => Needs::new(tree, &plan)?.last_inode(),
+            false => needs::Numbers::new(tree, plan.first_file())?.last(),
         };
         if plan.geo.inodes() >= needed {
             return Ok(plan);
@@ -499,9 +518,10 @@ fn write_metadata(
         let stage = BuildStage::Mkfs(p.stage);
         let _ = progress(BuildProgress { stage, done: p.done, total: p.total });
     };
-    let tables = |plan: &Plan, out: &mut mkfs::write::Output<'_>| {
+    let tables = |plan: &mut Plan, out: &mut mkfs::write::Output<'_>| {
         let sealed = write::Sealed { tree, needs, layout, plan };
-        sealed.write(out).map_err(|error| match error {
+        let written = sealed.write(out).map(|usage| plan.quotas.usage = usage);
+        written.map_err(|error| match error {
             BuildError::Device(error) => mkfs::MkfsError::Device(error),
             error => {
                 let why = error.to_string();
@@ -538,7 +558,7 @@ impl Placing<'_> {
 
 impl Sink for Placing<'_> {
     fn begin(&mut self, id: NodeId, size: u64) -> Result<()> {
-        let behind = verity::behind(self.tree.node(id), self.geo).map_or(0, |(_, len)| len);
+        let behind = verity::behind(self.tree, id, self.geo).map_or(0, |(_, len)| len);
         self.layout.begin(size.div_ceil(self.geo.block_len() as u64) + u64::from(behind));
         Ok(())
     }
@@ -549,7 +569,7 @@ impl Sink for Placing<'_> {
     }
 
     fn end(&mut self, id: NodeId) -> Result<()> {
-        if let Some((block, len)) = verity::behind(self.tree.node(id), self.geo) {
+        if let Some((block, len)) = verity::behind(self.tree, id, self.geo) {
             self.layout.add(block, len, |_| {}).map_err(|Full| self.full())?;
         }
         self.layout.end(id).map_err(|Full| self.full())?;

@@ -8,6 +8,8 @@ use super::verity;
 use super::xattrs::{self, Refused, Stored, Values};
 use crate::error::{BuildError, Result};
 use crate::mkfs::inodes::{LOST_AND_FOUND, lost_and_found_blocks};
+use crate::mkfs::plan::Plan;
+use crate::mkfs::quota::Usage;
 use crate::tree::{Kind, NodeId, Tree, XattrSetId};
 use extol_ondisk::dirent::NewEntry;
 use extol_ondisk::inode::I_BLOCK_LEN;
@@ -33,7 +35,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(tree: &Tree, orphan_file: bool) -> Result<Self> {
+    /// `first`: the first inode that the volume does not take for itself.
+    pub(super) fn new(tree: &Tree, first: u32) -> Result<Self> {
         let lost_and_found = tree.child(tree.root(), LOST_AND_FOUND_NAME);
         if lost_and_found.is_some_and(|id| !tree.node(id).kind.is_dir()) {
             return Err(BuildError::entry(
@@ -41,7 +44,6 @@ impl Numbers {
                 "must be a directory: the checker puts files into it",
             ));
         }
-        let first = LOST_AND_FOUND.0 + 1 + u32::from(orphan_file);
         let others = tree.len() - 1 - usize::from(lost_and_found.is_some());
         let last = u32::try_from(others).ok().and_then(|others| (first - 1).checked_add(others));
         let Some(last) = last else {
@@ -96,12 +98,14 @@ pub(super) fn entries<'t>(
             name,
             ino: numbers.ino(id),
             file_type: typed.then(|| file_type(&tree.node(id).kind)),
+            hash: None,
         })
         .collect();
     if dir == NodeId::ROOT && numbers.lost_and_found.is_none() {
         let at = all.partition_point(|entry| entry.name < LOST_AND_FOUND_NAME);
         let file_type = typed.then_some(FileType::Directory);
-        all.insert(at, NewEntry { name: LOST_AND_FOUND_NAME, ino: LOST_AND_FOUND, file_type });
+        let (name, ino) = (LOST_AND_FOUND_NAME, LOST_AND_FOUND);
+        all.insert(at, NewEntry { name, ino, file_type, hash: None });
     }
     all
 }
@@ -140,8 +144,9 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    pub(super) fn new(tree: &Tree, geo: &Geometry) -> Result<Self> {
-        let numbers = Numbers::new(tree, geo.compat().contains(Compat::ORPHAN_FILE))?;
+    pub(super) fn new(tree: &Tree, plan: &Plan) -> Result<Self> {
+        let geo = &plan.geo;
+        let numbers = Numbers::new(tree, plan.first_file())?;
         let mut needs = Self {
             values: Values::behind(numbers.last()),
             numbers,
@@ -189,14 +194,14 @@ impl Needs {
             },
             Kind::File { size, .. } => {
                 let most = maps::most_blocks(geo).saturating_mul(block_len as u64);
-                if size > most || verity::end(tree.node(id), geo) > most {
+                if size > most || verity::end(tree, id, geo) > most {
                     return Err(BuildError::entry(
                         &tree.path(id),
                         format_args!("its {size} bytes are more than the {most} that a file has"),
                     ));
                 }
                 // The passes over data know nothing of empty files.
-                let behind = verity::behind(tree.node(id), geo).filter(|_| size == 0);
+                let behind = verity::behind(tree, id, geo).filter(|_| size == 0);
                 Ok(behind.map_or(0, |(_, len)| len))
             }
             _ => Ok(0),
@@ -285,6 +290,16 @@ impl Needs {
         self.sets.insert(set, stored);
         Ok(())
     }
+}
+
+/// The owners of all files, and that of a lost+found that the tree does not have.
+pub(super) fn owners(tree: &Tree) -> Usage {
+    let mut usage = Usage::default();
+    if tree.child(tree.root(), LOST_AND_FOUND_NAME).is_none() {
+        usage.expect(0, 0);
+    }
+    tree.nodes().for_each(|(_, node)| usage.expect(node.meta.uid, node.meta.gid));
+    usage
 }
 
 /// True for a directory with an index.

@@ -8,11 +8,11 @@ use super::layout::Layout;
 use super::maps::Run;
 use super::{BuildProgress, BuildStage, Progress};
 use crate::error::{BuildError, Result};
-use crate::tree::{Kind, Node, Tree};
+use crate::tree::{Kind, NodeId, Tree, VerityTrees};
 use extol_block::{AlignedBuf, BlockDevice};
 use extol_ondisk::Geometry;
 use extol_verity::ext4::Layout as Places;
-use extol_verity::{Algorithm, Builder, DESCRIPTOR_LEN, Descriptor, Params, Salt, VerityError};
+use extol_verity::{Builder, DESCRIPTOR_LEN, Descriptor, Params, VerityError};
 
 /// Bytes of contents that are read at once.
 const STEP: u64 = 1 << 20;
@@ -21,35 +21,68 @@ const ALIGN: usize = 4096;
 /// Bytes of a block of a tree: with larger ones Linux takes none on most machines.
 const LARGEST_BLOCK: u32 = 4096;
 
-fn params(geo: &Geometry) -> std::result::Result<Params, VerityError> {
-    let block_size = geo.block_size.bytes().min(LARGEST_BLOCK);
-    Params::new(Algorithm::Sha256, block_size, Salt::default())
+fn params(how: &VerityTrees, geo: &Geometry) -> std::result::Result<Params, VerityError> {
+    let block_size = how.block_size.unwrap_or(largest_block(geo.block_size.bytes()));
+    Params::new(how.algorithm, block_size, how.salt.clone())
+}
+
+fn largest_block(block_len: u32) -> u32 {
+    block_len.min(LARGEST_BLOCK)
+}
+
+/// Checks that a volume with blocks of so many bytes can have its files of fs-verity.
+pub(super) fn check(tree: &Tree, extents: bool, block_len: u32) -> Result<()> {
+    if !tree.nodes().any(|(_, node)| node.meta.verity) {
+        return Ok(());
+    }
+    let refuse = |why: String| Err(BuildError::Refused(why));
+    if !extents {
+        return refuse("files of fs-verity need the feature extent".into());
+    }
+    let most = largest_block(block_len);
+    match tree.verity().block_size {
+        Some(size) if size > most => refuse(format!(
+            "blocks of {size} bytes are too large for the trees of fs-verity: Linux takes {most} \
+             on this volume"
+        )),
+        Some(size) => Params::new(tree.verity().algorithm, size, tree.verity().salt.clone())
+            .map_or_else(|error| refuse(error.to_string()), |_| Ok(())),
+        None => Ok(()),
+    }
 }
 
 /// The places of what is behind the end of a file of so many bytes, and the builder of its tree.
-fn begin(size: u64, geo: &Geometry) -> std::result::Result<(Places, Builder), VerityError> {
-    let builder = Builder::new(&params(geo)?, size)?;
+fn begin(
+    size: u64,
+    how: &VerityTrees,
+    geo: &Geometry,
+) -> std::result::Result<(Places, Builder), VerityError> {
+    let builder = Builder::new(&params(how, geo)?, size)?;
     let tree = builder.tree().size();
     Ok((Places::new(size, tree, DESCRIPTOR_LEN, geo.block_size.bytes())?, builder))
 }
 
-fn places(node: &Node, geo: &Geometry) -> Option<Places> {
+fn places(tree: &Tree, id: NodeId, geo: &Geometry) -> Option<Places> {
+    let node = tree.node(id);
     match node.kind {
-        Kind::File { size, .. } if node.meta.verity => begin(size, geo).ok().map(|(at, _)| at),
+        Kind::File { size, .. } if node.meta.verity => {
+            begin(size, tree.verity(), geo).ok().map(|(at, _)| at)
+        }
         _ => None,
     }
 }
 
 /// Where all that belongs to a file ends; 0 if nothing is behind its contents.
-pub(super) fn end(node: &Node, geo: &Geometry) -> u64 {
+pub(super) fn end(tree: &Tree, id: NodeId, geo: &Geometry) -> u64 {
+    let node = tree.node(id);
     let is_there = node.meta.verity && matches!(node.kind, Kind::File { .. });
-    places(node, geo).map_or(if is_there { u64::MAX } else { 0 }, |places| places.end)
+    places(tree, id, geo).map_or(if is_there { u64::MAX } else { 0 }, |places| places.end)
 }
 
 /// The blocks behind the contents of a file: the first one, and how many.
-pub(super) fn behind(node: &Node, geo: &Geometry) -> Option<(u32, u32)> {
+pub(super) fn behind(tree: &Tree, id: NodeId, geo: &Geometry) -> Option<(u32, u32)> {
     let block = geo.block_len() as u64;
-    let places = places(node, geo)?;
+    let places = places(tree, id, geo)?;
     // (The end is within what a file can have.)
     Some(((places.tree / block) as u32, ((places.end - places.tree) / block) as u32))
 }
@@ -81,10 +114,13 @@ pub(super) fn write(
                 std::ops::ControlFlow::Break(()) => Err(BuildError::Stopped),
             }
         };
-        written += file.enable(size, geo, &mut buffer, &mut told).map_err(|stop| match stop {
-            Stop::Build(error) => error,
-            Stop::Verity(error) => BuildError::entry(&tree.path(id), error),
-        })?;
+        written +=
+            file.enable(size, (tree.verity(), geo), &mut buffer, &mut told).map_err(|stop| {
+                match stop {
+                    Stop::Build(error) => error,
+                    Stop::Verity(error) => BuildError::entry(&tree.path(id), error),
+                }
+            })?;
     }
     Ok(written)
 }
@@ -119,11 +155,11 @@ impl OnVolume<'_> {
     fn enable(
         &self,
         size: u64,
-        geo: &Geometry,
+        (how, geo): (&VerityTrees, &Geometry),
         buffer: &mut AlignedBuf,
         told: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<u64, Stop> {
-        let (places, mut builder) = begin(size, geo)?;
+        let (places, mut builder) = begin(size, how, geo)?;
         self.clear(&places, builder.tree().size())?;
         let mut put = |at: u64, block: &[u8]| self.write(places.tree + at, block);
         let mut at = 0;
@@ -135,7 +171,7 @@ impl OnVolume<'_> {
             told(part.len() as u64)?;
         }
         let root = builder.finish(&mut |at, block: &[u8]| put(at, block).map_err(Stop::from))?;
-        let descriptor = Descriptor::new(params(geo)?, size, &root, Vec::new())?;
+        let descriptor = Descriptor::new(params(how, geo)?, size, &root, Vec::new())?;
         let mut block = vec![0; (places.end - places.descriptor) as usize];
         let length = (places.length - places.descriptor) as usize;
         block[..DESCRIPTOR_LEN].copy_from_slice(&descriptor.to_bytes());

@@ -12,6 +12,7 @@ use super::xattrs::Stored;
 use crate::error::Result;
 use crate::mkfs::inodes::{LOST_AND_FOUND, lost_and_found_blocks};
 use crate::mkfs::plan::Plan;
+use crate::mkfs::quota::Usage;
 use crate::mkfs::write::Output;
 use crate::tree::{Kind, Meta, Node, NodeId, Tree, XattrSetId};
 use extol_block::BlockNr;
@@ -121,11 +122,13 @@ struct Writing<'a, 'o, 'd> {
     /// How many users of each set of attributes there were so far.
     users: HashMap<XattrSetId, u64>,
     parents: Vec<NodeId>,
+    /// What the inodes so far use.
+    usage: Usage,
 }
 
 impl Sealed<'_> {
-    /// Writes all of it.
-    pub(super) fn write(&self, out: &mut Output<'_>) -> Result<()> {
+    /// Writes all of it. Gives what the inodes use.
+    pub(super) fn write(&self, out: &mut Output<'_>) -> Result<Usage> {
         let mut parents = vec![NodeId::ROOT; self.tree.len()];
         for (dir, _) in self.tree.nodes().filter(|(_, node)| node.kind.is_dir()) {
             for (_, child) in self.tree.children(dir) {
@@ -141,6 +144,7 @@ impl Sealed<'_> {
             blocks: Collected::new(),
             users: HashMap::new(),
             parents,
+            usage: Usage::default(),
         };
         let numbers = &self.needs.numbers;
         // The first inodes, which are not numbered in the order of the tree.
@@ -170,7 +174,8 @@ impl Sealed<'_> {
             writing.values(&mut tables)?;
             tables.end(writing.out)?;
         }
-        writing.blocks.write(writing.out)
+        writing.blocks.write(writing.out)?;
+        Ok(writing.usage)
     }
 }
 
@@ -239,6 +244,8 @@ impl<'a> Writing<'a, '_, '_> {
             Kind::Fifo | Kind::Socket => {}
         }
         self.xattrs(&mut inode, node.meta.xattrs)?;
+        let values = needs.sets.get(&node.meta.xattrs).map_or(0, |set| set.values());
+        self.usage.count(&inode, values);
         Ok(inode)
     }
 
@@ -316,6 +323,7 @@ impl<'a> Writing<'a, '_, '_> {
         shape.write(&dir, &[], |block| contents.push(block.to_vec()));
         self.contents(&blocks, contents.iter().map(|block| &block[..]))?;
         self.map(&mut inode, LOST_AND_FOUND, &blocks)?;
+        self.usage.count(&inode, 0);
         Ok(Some(inode))
     }
 

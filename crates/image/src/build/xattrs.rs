@@ -177,6 +177,12 @@ impl Stored {
         all.map(|entry| u64::from(entry.value_size).next_multiple_of(cluster)).sum()
     }
 
+    /// How many values in inodes of their own a file pays for that has the set.
+    pub(super) fn values(&self) -> u64 {
+        let all = self.inside.iter().chain(&self.in_block);
+        all.filter(|entry| entry.has_inode()).count() as u64
+    }
+
     /// Adds up the users of each value: entries of inodes, and of blocks.
     pub(super) fn count_users(&self, counts: &mut HashMap<InodeNr, u64>) {
         let blocks = self.users.div_ceil(u64::from(MAX_REFCOUNT));

@@ -28,7 +28,7 @@ pub use time::{TimeEdit, parse_time};
 use std::collections::HashMap;
 
 use crate::error::{BuildError, Result};
-use crate::tree::{Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSetId};
+use crate::tree::{Kind, Meta, NodeId, OtherTimes, TreeBuilder, VerityTrees, XattrSet, XattrSetId};
 
 /// Changes of a tree.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,8 @@ pub struct Edits {
     pub exclude: Patterns,
     /// Files that become such of fs-verity, by their names or those of directories above them.
     pub verity: Patterns,
+    /// How their trees are made.
+    pub verity_trees: VerityTrees,
     /// How users are mapped.
     pub map_users: IdMap,
     /// How groups are mapped; as users if this is empty.
@@ -91,6 +93,7 @@ impl Edits {
                 |states, name| verity.enter(states, name),
             );
             files.into_iter().for_each(|id| tree.meta_mut(id).verity = true);
+            tree.verity = self.verity_trees.clone();
         }
         #[cfg(feature = "selinux")]
         if let Some(contexts) = &self.selinux {

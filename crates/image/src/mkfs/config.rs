@@ -100,6 +100,7 @@ impl Config {
         let usages = usages(options, bytes)?;
         let revision = options.revision.unwrap_or(1);
         let (mut features, asked) = features::choose(options, revision)?;
+        features::suit_system(&mut features, &asked, options)?;
         let block_size = block_size(options, &usages)?;
         let blocks = blocks(bytes, block_size, &mut features)?;
         features::settle(&mut features, &asked, options, &mut notes)?;
@@ -189,6 +190,11 @@ fn usages(options: &MkfsOptions, bytes: u64) -> Result<Vec<Usage>> {
     for name in names.split(',').filter(|n| !n.is_empty()) {
         usages.extend(usage(name)?);
     }
+    if options.creator_os.is_hurd()
+        && let Some(last) = usages.last_mut()
+    {
+        last.block_size = Some(PAGE);
+    }
     Ok(usages)
 }
 
@@ -227,9 +233,6 @@ const MAX_RATIO: u32 = 32_768;
 /// Bytes of a cluster: with bigalloc 16 blocks unless something else was asked for.
 fn cluster_size(options: &MkfsOptions, features: &Features, block_size: u32) -> Result<u32> {
     let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
-    if bigalloc && options.blocks_per_group.is_some() {
-        return refuse("blocks per group (-g) and bigalloc exclude each other");
-    }
     let most = block_size.saturating_mul(MAX_RATIO).min(512 << 20);
     match options.cluster_size {
         Some(_) if !bigalloc => refuse("a cluster size (-C) needs the feature bigalloc"),
@@ -317,7 +320,7 @@ fn inode_size(
     block_size: u32,
 ) -> Result<u16> {
     let size = match options.inode_size {
-        None if revision == 0 => 128,
+        None if revision == 0 || options.creator_os.is_hurd() => 128,
         None => 256,
         Some(size) => size,
     };

@@ -4,7 +4,7 @@ use super::options::{FsType, MkfsOptions, meant};
 use super::summary::Notes;
 use super::{Result, refuse};
 use extol_ondisk::features::Feature;
-use extol_ondisk::{Compat, Incompat, RoCompat};
+use extol_ondisk::{Compat, Incompat, RoCompat, quota};
 
 /// A set of features, and which of them were asked for by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,6 +77,7 @@ const SETTABLE: Features = Features {
         .union(Incompat::BIT64)
         .union(Incompat::INLINE_DATA)
         .union(Incompat::CSUM_SEED)
+        .union(Incompat::ENCRYPT)
         .union(Incompat::CASEFOLD)
         .union(Incompat::LARGE_DIR),
     ro_compat: RoCompat::LARGE_FILE
@@ -140,6 +141,26 @@ pub(crate) fn choose(options: &MkfsOptions, revision: u32) -> Result<(Features, 
     Ok((features, asked))
 }
 
+/// Leaves out what the Hurd does not know; what was asked for is an error.
+pub(crate) fn suit_system(
+    features: &mut Features,
+    asked: &Features,
+    options: &MkfsOptions,
+) -> Result<()> {
+    if !options.creator_os.is_hurd() {
+        return Ok(());
+    }
+    let incompat = Incompat::FILETYPE | Incompat::EA_INODE | Incompat::CSUM_SEED;
+    let ro_compat = RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM;
+    let both = (asked.incompat & incompat, asked.ro_compat & ro_compat);
+    if let Some(name) = both.0.names().iter().chain(&both.1.names()).next() {
+        return refuse(format!("the Hurd does not know the feature {name}: leave it out"));
+    }
+    features.incompat.remove(incompat);
+    features.ro_compat.remove(ro_compat);
+    Ok(())
+}
+
 /// Resolves what depends on something else: what only came with the defaults gives way silently,
 /// what was asked for is an error.
 pub(crate) fn settle(
@@ -165,6 +186,14 @@ pub(crate) fn settle(
     }
     if options.extended.strict_encoding && !features.incompat.contains(Incompat::CASEFOLD) {
         return refuse("encoding_flags needs the feature casefold");
+    }
+    if !options.extended.quota_types.is_empty() {
+        if !features.ro_compat.contains(RoCompat::QUOTA) {
+            return refuse("quotatype needs the feature quota");
+        }
+        if options.extended.quota_types.contains(&quota::Kind::Project) {
+            features.ro_compat.insert(RoCompat::PROJECT);
+        }
     }
     if wants_journal {
         features.compat.insert(Compat::HAS_JOURNAL);

@@ -30,9 +30,13 @@ pub(crate) struct FileMap {
 impl FileMap {
     /// Blocks the file takes, map included, in units of 512 bytes.
     pub(crate) fn sectors(&self, geo: &Geometry) -> u64 {
-        let data: u64 = self.runs.iter().map(|r| r.end - r.start).sum();
-        let clusters = geo.clusters(data) + self.nodes.len() as u64;
+        let clusters = geo.clusters(self.len()) + self.nodes.len() as u64;
         geo.cluster_blocks(clusters) * (geo.block_len() as u64 / 512)
+    }
+
+    /// Blocks of the file, without the map.
+    pub(crate) fn len(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
     /// Device block of a block of the file.
@@ -147,24 +151,28 @@ impl TreeBuilder<'_> {
 
 /// Takes `len` blocks and the map blocks they need, as they come, and maps them the old way.
 pub(crate) fn by_blocks(space: &mut Space, geo: &Geometry, goal: u64, len: u64) -> Result<FileMap> {
-    let mut builder =
-        BlockMapBuilder { space, geo, goal, left: len, runs: Vec::new(), nodes: Vec::new() };
-    let mut i_block = [0; 60];
-    for (slot, place) in i_block.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        if builder.left == 0 {
-            break;
-        }
-        let level = slot.saturating_sub(11) as u32;
-        *place = builder.subtree(level)?.to_le_bytes();
+    let builder =
+        BlockMapBuilder { given: None, space, geo, goal, left: len, runs: vec![], nodes: vec![] };
+    builder.build()
+}
+
+/// Maps these blocks, which are taken, the old way; takes the map blocks.
+pub(crate) fn of_blocks(space: &mut Space, geo: &Geometry, blocks: &[u64]) -> Result<FileMap> {
+    BlockMapBuilder {
+        given: Some(blocks.iter()),
+        space,
+        geo,
+        goal: 0,
+        left: blocks.len() as u64,
+        runs: vec![],
+        nodes: vec![],
     }
-    if builder.left > 0 {
-        return Err(full());
-    }
-    let BlockMapBuilder { runs, nodes, .. } = builder;
-    Ok(FileMap { i_block, runs, nodes })
+    .build()
 }
 
 struct BlockMapBuilder<'a> {
+    /// The blocks of the file, where they are not taken here.
+    given: Option<std::slice::Iter<'a, u64>>,
     space: &'a mut Space,
     geo: &'a Geometry,
     goal: u64,
@@ -175,8 +183,29 @@ struct BlockMapBuilder<'a> {
 }
 
 impl BlockMapBuilder<'_> {
-    fn take(&mut self) -> Result<u32> {
-        let block = self.space.take_one(self.goal).ok_or_else(full)?;
+    /// Maps the whole file.
+    fn build(mut self) -> Result<FileMap> {
+        let mut i_block = [0; 60];
+        for (slot, place) in i_block.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            if self.left == 0 {
+                break;
+            }
+            let level = slot.saturating_sub(11) as u32;
+            *place = self.subtree(level)?.to_le_bytes();
+        }
+        if self.left > 0 {
+            return Err(full());
+        }
+        Ok(FileMap { i_block, runs: self.runs, nodes: self.nodes })
+    }
+
+    fn take(&mut self, level: u32) -> Result<u32> {
+        let given = self.given.as_mut().filter(|_| level == 0);
+        let block = match given {
+            Some(blocks) => blocks.next().copied(),
+            None => self.space.take_one(self.goal),
+        };
+        let block = block.ok_or_else(full)?;
         self.goal = block;
         u32::try_from(block).map_err(|_| {
             MkfsError::Refused("a file without extents lies beyond 2^32 blocks".into())
@@ -186,7 +215,7 @@ impl BlockMapBuilder<'_> {
     /// Maps as much of the rest as fits below a pointer of `level` (0: one block of data, at most
     /// 3).
     fn subtree(&mut self, level: u32) -> Result<u32> {
-        let block = self.take()?;
+        let block = self.take(level)?;
         if level == 0 {
             let at = u64::from(block);
             match self.runs.last_mut() {

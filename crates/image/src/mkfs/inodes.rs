@@ -6,13 +6,15 @@
 //! time of the making.
 
 use super::filemap::{self, BlockImage, FileMap};
+use super::quota::{QuotaFiles, Usage};
 use super::space::Space;
 use super::{MkfsError, Result};
 use extol_block::BlockNr;
-use extol_ondisk::quota::{Entry, InMemory, Kind, QuotaFile, Version};
+use extol_ondisk::quota::Kind;
+use extol_ondisk::xattr::{XattrEntry, index};
 use extol_ondisk::{
-    Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, OnDiskError, RoCompat,
-    Superblock, Time, dirent, orphan_file,
+    Compat, FileType, Geometry, Incompat, Inode, InodeFlags, InodeNr, Superblock, Time, dirent,
+    orphan_file, xattr,
 };
 
 pub(crate) const LOST_AND_FOUND: InodeNr = InodeNr(11);
@@ -87,14 +89,16 @@ impl Builder<'_> {
     }
 
     /// The reserved inodes: in use, but empty. The bad-blocks inode has times.
-    pub(crate) fn reserved(&mut self) {
+    pub(crate) fn reserved(&mut self, quotas: &[Kind]) {
         for ino in (1..self.geo.first_ino.0).map(InodeNr) {
             if [InodeNr::ROOT, InodeNr::RESIZE, InodeNr::JOURNAL].contains(&ino) {
                 continue;
             }
-            let quota = [InodeNr::USER_QUOTA, InodeNr::GROUP_QUOTA].contains(&ino);
-            if quota && self.geo.ro_compat.contains(RoCompat::QUOTA) {
-                continue;
+            let comes = |kind| quotas.contains(&kind);
+            match ino {
+                InodeNr::USER_QUOTA if comes(Kind::User) => continue,
+                InodeNr::GROUP_QUOTA if comes(Kind::Group) => continue,
+                _ => {}
             }
             let mut inode = Inode::new_empty(self.geo);
             inode.extra_isize = 0;
@@ -103,6 +107,40 @@ impl Builder<'_> {
             }
             self.inodes.push((ino, inode));
         }
+    }
+
+    /// Blocks that nothing may use, in the inode for them. It has the old map, as e2fsck knows it.
+    pub(crate) fn bad_blocks(&mut self, blocks: &[u64]) -> Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let map = filemap::of_blocks(self.space, self.geo, blocks)?;
+        let of_bad = self.inodes.iter_mut().find(|(ino, _)| *ino == InodeNr::BAD_BLOCKS);
+        if let Some((_, inode)) = of_bad {
+            inode.i_block = map.i_block;
+            inode.size = blocks.len() as u64 * self.geo.block_len() as u64;
+            inode.blocks = map.sectors(self.geo);
+        }
+        self.blocks.extend(map.nodes);
+        Ok(())
+    }
+
+    /// Gives the root directory a label of SELinux.
+    pub(crate) fn label_root(&mut self, label: &[u8]) -> Result<()> {
+        let entry = XattrEntry::new(index::SECURITY, b"selinux", &[label, b"\0"].concat());
+        let root = self.inodes.iter_mut().find(|(ino, _)| *ino == InodeNr::ROOT);
+        let Some((_, inode)) = root else { return Ok(()) };
+        match xattr::build_ibody(&[entry], inode.tail.len()) {
+            Some(tail) => inode.tail = tail,
+            None => {
+                return Err(MkfsError::Refused(
+                    "the label of root_selinux= does not fit into the inode: give larger inodes \
+                     (-I 256)"
+                        .into(),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The root directory with lost+found in it, and that.
@@ -221,58 +259,43 @@ impl Builder<'_> {
         InodeNr(last.max(LOST_AND_FOUND.0) + 1)
     }
 
-    /// The quota files for users and groups, and for projects if there are some.
-    pub(crate) fn quota_files(&mut self, sb: &mut Superblock) -> Result<()> {
-        let projects = self.geo.ro_compat.contains(RoCompat::PROJECT);
-        for kind in Kind::ALL {
+    /// The quota files of these kinds. Their contents are the caller's matter.
+    pub(crate) fn quota_files(
+        &mut self,
+        sb: &mut Superblock,
+        kinds: &[Kind],
+        usage: Usage,
+    ) -> Result<QuotaFiles> {
+        let mut maps = Vec::new();
+        for kind in kinds.iter().copied() {
             let (ino, named) = match kind {
                 Kind::User => (InodeNr::USER_QUOTA, &mut sb.usr_quota_inum),
                 Kind::Group => (InodeNr::GROUP_QUOTA, &mut sb.grp_quota_inum),
-                Kind::Project if projects => (self.next_number(), &mut sb.prj_quota_inum),
-                Kind::Project => continue,
+                Kind::Project => (self.next_number(), &mut sb.prj_quota_inum),
             };
             *named = ino.0;
-            self.quota_file(ino, kind)?;
+            let bytes = usage.contents(kind)?.len();
+            let map =
+                self.file(ino, 0o100_600, 1, 0, bytes.div_ceil(self.geo.block_len()) as u64)?;
+            if let Some((_, inode)) = self.inodes.last_mut() {
+                inode.size = bytes as u64;
+                inode.flags |= InodeFlags::IMMUTABLE;
+            }
+            maps.push((kind, map));
         }
-        Ok(())
+        Ok(QuotaFiles { maps, usage })
     }
 
-    fn quota_file(&mut self, ino: InodeNr, kind: Kind) -> Result<()> {
-        let bytes = quota_bytes(kind, &self.inodes)?;
-        let block_len = self.geo.block_len();
-        let map = self.file(ino, 0o100_600, 1, 0, bytes.len().div_ceil(block_len) as u64)?;
-        if let Some((_, inode)) = self.inodes.last_mut() {
-            inode.size = bytes.len() as u64;
-            inode.flags |= InodeFlags::IMMUTABLE;
+    /// What the directories use that were made.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for (ino, inode) in &self.inodes {
+            if [InodeNr::ROOT, LOST_AND_FOUND].contains(ino) {
+                usage.count(inode, 0);
+            }
         }
-        for (nr, part) in (0..).zip(bytes.chunks(block_len)) {
-            let mut block = vec![0; block_len];
-            block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-            self.blocks.push((map.block(nr).unwrap_or_default(), block));
-        }
-        Ok(())
+        usage
     }
-}
-
-/// The contents of a quota file: what the root directory and lost+found use.
-fn quota_bytes(kind: Kind, inodes: &[(InodeNr, Inode)]) -> Result<Vec<u8>> {
-    let counted = inodes.iter().filter(|(ino, _)| [InodeNr::ROOT, LOST_AND_FOUND].contains(ino));
-    let made = || {
-        let mut file = QuotaFile::create(InMemory::default(), kind, Version::V1)?;
-        for (_, inode) in counted.clone() {
-            let id = match kind {
-                Kind::User => inode.uid,
-                Kind::Group => inode.gid,
-                Kind::Project => inode.projid,
-            };
-            let mut entry = file.get(id)?.unwrap_or(Entry::new(id));
-            entry.space = entry.space.saturating_add(inode.blocks.saturating_mul(512));
-            entry.inodes += 1;
-            file.set(&entry)?;
-        }
-        Ok(file.into_blocks().0)
-    };
-    made().map_err(|e: OnDiskError| MkfsError::Refused(format!("no quota files: {e}")))
 }
 
 /// Blocks of lost+found: 16 KiB, but at least two blocks and at most what the direct pointers map.

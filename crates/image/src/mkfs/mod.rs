@@ -12,8 +12,9 @@
 //!                           per group tables    journal, orphans
 //! ```
 //!
-//! With clusters (bigalloc) metadata shares clusters, and each file has its own. Refused: encrypt.
+//! With clusters (bigalloc) metadata shares clusters, and each file has its own.
 
+mod bad_blocks;
 pub(crate) mod config;
 pub(crate) mod features;
 mod filemap;
@@ -22,8 +23,10 @@ mod journal;
 mod layout;
 mod options;
 pub(crate) mod plan;
+pub(crate) mod quota;
 mod space;
 mod summary;
+mod system;
 mod tables;
 mod uuid;
 pub(crate) mod write;
@@ -31,12 +34,15 @@ pub(crate) mod write;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use bad_blocks::BlockTest;
 pub use options::{
     Encoding, ExtendedOptions, FsType, JournalDevice, JournalOptions, MkfsOptions, OnError,
 };
 pub use summary::{Notes, Summary};
+pub use system::CreatorOs;
 pub use uuid::volume_uuid;
 
+pub(crate) use bad_blocks::tested;
 use config::Config;
 use extol_block::{BlockDevice, DeviceError};
 use extol_ondisk::Incompat;
@@ -66,6 +72,8 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 /// What is being done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
+    /// Testing for bad blocks (in blocks, all passes together).
+    BadBlocks,
     /// Discarding the old contents (in bytes).
     Discard,
     /// Zeroing inode tables (in groups).
@@ -81,6 +89,7 @@ pub enum Stage {
 impl std::fmt::Display for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::BadBlocks => "testing blocks",
             Self::Discard => "discarding old contents",
             Self::InodeTables => "zeroing inode tables",
             Self::Groups => "writing bitmaps",
@@ -110,8 +119,15 @@ pub fn mkfs(
     options: &MkfsOptions,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
+    let options = &bad_blocks::tested(device, options, progress)?;
     let mut config = Config::new(options, device.size())?;
     if config.features.incompat.contains(Incompat::JOURNAL_DEV) {
+        if options.only_superblocks || !options.bad_blocks.is_empty() {
+            return refuse(
+                "a journal device has no descriptors and no list of bad blocks: leave out -S, -c \
+                 and -l",
+            );
+        }
         let mut sb = plan::new_superblock(options, &mut config)?;
         if !(u64::from(journal::MIN_BLOCKS)..=u64::from(u32::MAX)).contains(&config.blocks) {
             return refuse(format!(
@@ -131,7 +147,12 @@ pub fn mkfs(
         return Ok(Summary::of_journal_device(&sb, config.notes));
     }
     let mut plan = Plan::new(options, config, Contents::Empty)?;
-    if !options.dry_run {
+    if options.only_superblocks {
+        plan.keep_contents();
+        if !options.dry_run {
+            write::write_superblocks(&mut plan, device, progress)?;
+        }
+    } else if !options.dry_run {
         write::write(&mut plan, device, options, progress)?;
     }
     Ok(Summary::of_plan(&plan))

@@ -3,9 +3,12 @@
 //! Every field left at its default means "as mke2fs would". Texts with several parts (`-O`, `-E`,
 //! `-J`) are parsed here; whether the parts fit together is decided when the volume is planned.
 
+use super::bad_blocks::BlockTest;
+use super::system::CreatorOs;
 use super::uuid::parse_uuid;
 use super::{MkfsError, Result, refuse};
 use extol_block::SharedDevice;
+use extol_ondisk::quota;
 use extol_vfs::{NumberError, Size, bytes_text, nearest, number};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -120,7 +123,7 @@ pub struct MkfsOptions {
     pub block_size: Option<u32>,
     /// `-b` with a negative number: at least so many bytes, if `block_size` is not given.
     pub least_block_size: Option<u32>,
-    /// `-g`: blocks per group.
+    /// `-g`: blocks per group; with bigalloc clusters.
     pub blocks_per_group: Option<u32>,
     /// Bytes of a cluster (`-C`), with the feature bigalloc.
     pub cluster_size: Option<u32>,
@@ -150,6 +153,14 @@ pub struct MkfsOptions {
     pub force: bool,
     /// `-n`: plan, but write nothing.
     pub dry_run: bool,
+    /// `-o`.
+    pub creator_os: CreatorOs,
+    /// `-l`: blocks that are bad.
+    pub bad_blocks: Vec<u64>,
+    /// `-c`: a test that adds to them.
+    pub block_test: Option<BlockTest>,
+    /// `-S`: superblocks and descriptors are written, and all else stays as it is.
+    pub only_superblocks: bool,
     /// `-E` options.
     pub extended: ExtendedOptions,
     /// Sector size of the device: a smaller block size is refused. Default 512.
@@ -205,8 +216,15 @@ pub struct ExtendedOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// `orphan_file_size=`; a plain number counts blocks.
     pub orphan_file_size: Option<Size>,
+    /// `quotatype=`: the kinds of quota files, with the feature quota. Default: those for users and
+    /// groups, and that for projects with the feature project.
+    pub quota_types: Vec<quota::Kind>,
     /// `mmp_update_interval=`, in seconds.
     pub mmp_update_interval: u16,
+    /// `root_selinux=`: label of the root directory.
+    pub root_selinux: Option<Vec<u8>>,
+    /// `android_sparse`: for a caller that writes the volume to a file of this format.
+    pub android_sparse: bool,
     /// `test_fs`.
     pub test_fs: bool,
     /// `no_copy_xattrs`: for a caller that puts files into the new volume.
@@ -217,15 +235,13 @@ pub struct ExtendedOptions {
 const MOST_MMP_INTERVAL: u16 = 300;
 
 /// Extended options of mke2fs that are refused, and why.
-const REFUSED: &[(&str, &str)] = &[
-    ("quotatype", "-O quota makes quota files for users and groups, with project all three"),
-    ("offset", "make the volume on a loop device: losetup --offset BYTES --show -f IMAGE"),
-    ("android_sparse", "images here are ordinary sparse files"),
-    ("root_selinux", "set the label on a mount: setfattr -n security.selinux"),
-];
+const REFUSED: &[(&str, &str)] =
+    &[("offset", "the caller opens the part of the device, and makes the volume in it")];
 
 /// Extended options that are taken; some that have a value end in `=`.
-const EXTENDED: [&str; 22] = [
+const EXTENDED: [&str; 25] = [
+    "android_sparse",
+    "root_selinux=",
     "lazy_itable_init=",
     "lazy_journal_init=",
     "discard",
@@ -245,6 +261,7 @@ const EXTENDED: [&str; 22] = [
     "num_backup_sb=",
     "hash_seed=",
     "orphan_file_size=",
+    "quotatype=",
     "mmp_update_interval=",
     "revision=",
     "test_fs",
@@ -326,7 +343,10 @@ impl MkfsOptions {
                 "mmp_update_interval" => {
                     e.mmp_update_interval = count(name, value, 0..=MOST_MMP_INTERVAL)?;
                 }
+                "quotatype" => e.quota_types = quota_types(text()?)?,
                 "revision" => *revision = Some(count(name, value, 0..=1)?),
+                "root_selinux" => e.root_selinux = Some(text()?.as_bytes().to_vec()),
+                "android_sparse" => e.android_sparse = switch(name, value)?,
                 "test_fs" => e.test_fs = true,
                 "no_copy_xattrs" => e.no_copy_xattrs = true,
                 _ => {
@@ -409,6 +429,20 @@ fn strict(text: &str) -> Result<bool> {
         "nostrict" => Ok(false),
         _ => refuse(format!("unknown flag '{text}' of the encoding: it can be strict or nostrict")),
     }
+}
+
+/// Names of kinds of quota files, with `:` between them.
+fn quota_types(text: &str) -> Result<Vec<quota::Kind>> {
+    let kind = |name| match name {
+        "usrquota" => Ok(quota::Kind::User),
+        "grpquota" => Ok(quota::Kind::Group),
+        "prjquota" => Ok(quota::Kind::Project),
+        _ => refuse(format!(
+            "bad quotatype '{name}': it must be usrquota, grpquota or prjquota, or several of them \
+             with : between them"
+        )),
+    };
+    text.split(':').map(kind).collect()
 }
 
 fn permissions(text: &str) -> Result<u16> {

@@ -3,12 +3,14 @@
 //! Planning is pure: it needs the options and the device's size, and ends in a [`Plan`] that says
 //! what goes where. Whatever can be refused is refused here.
 
+use super::bad_blocks;
 use super::config::{Config, in_bytes, orphan_file_blocks};
 use super::filemap::{BlockImage, FileMap};
 use super::inodes::{self, Builder};
 use super::journal::{self, JournalSize};
 use super::layout::lay_out;
 use super::options::MkfsOptions;
+use super::quota::{self, QuotaFiles, Usage};
 use super::space::Space;
 use super::summary::Notes;
 use super::tables::{self, Place};
@@ -34,13 +36,14 @@ pub(crate) struct JournalPlan {
 }
 
 /// What a volume holds when it is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Contents {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contents<'a> {
     /// A root directory with lost+found.
     Empty,
     /// Files: the caller makes all directories, these two as well. The journal begins at the first
     /// place that holds it, so that files lie behind it and the volume can be cut behind them.
-    Files,
+    /// Quota files have room for what is named here.
+    Files(&'a Usage),
 }
 
 /// A volume to be written.
@@ -61,6 +64,9 @@ pub(crate) struct Plan {
     /// Contents of directories, map blocks and the like.
     pub(crate) blocks: Vec<BlockImage>,
     pub(crate) journal: Option<JournalPlan>,
+    pub(crate) quotas: QuotaFiles,
+    /// Blocks that nothing is written to.
+    pub(crate) bad_blocks: Vec<u64>,
     pub(crate) notes: Notes,
 }
 
@@ -76,6 +82,7 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
     sb.rev_level = config.revision;
     sb.state = State::VALID;
     sb.errors = options.on_error.code();
+    sb.creator_os = options.creator_os.0;
     sb.max_mnt_count = u16::MAX;
     (sb.mkfs_time, sb.lastcheck, sb.wtime) = (now, now, now);
     sb.log_block_size = config.block_size.trailing_zeros() - 10;
@@ -114,6 +121,9 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
         if options.extended.strict_encoding {
             sb.encoding_flags = Superblock::STRICT_ENCODING;
         }
+    }
+    if config.features.incompat.contains(Incompat::ENCRYPT) {
+        sb.encrypt_algos = Superblock::USUAL_ENCRYPTION;
     }
     if config.features.incompat.contains(Incompat::CSUM_SEED) {
         sb.checksum_seed = extol_ondisk::FsSeed::from_uuid(&sb.uuid).0;
@@ -162,7 +172,7 @@ impl Plan {
     pub(crate) fn new(
         options: &MkfsOptions,
         mut config: Config,
-        contents: Contents,
+        contents: Contents<'_>,
     ) -> Result<Self> {
         let mut sb = new_superblock(options, &mut config)?;
         let mut notes = std::mem::take(&mut config.notes);
@@ -175,6 +185,9 @@ impl Plan {
         }
         let mut space = Space::new(geo.first_data_block..geo.blocks());
         tables::take_base(&mut space, &geo);
+        let before = space.count_in(0..geo.blocks());
+        let bad_blocks = bad_blocks::take(&mut space, &geo, &options.bad_blocks, &mut notes)?;
+        let bad = space.count_in(0..geo.blocks()) - before;
         let packed = options.extended.packed_meta_blocks;
         let places = tables::place_all(&mut space, &geo, options.extended.stride, packed)?;
         if geo.has_clusters() {
@@ -203,12 +216,17 @@ impl Plan {
         let now = Time { sec: i64::try_from(sb.mkfs_time).unwrap_or(i64::MAX), nsec: 0 };
         let mut build =
             Builder { geo: &geo, space: &mut space, now, inodes: Vec::new(), blocks: Vec::new() };
-        build.reserved();
-        if contents == Contents::Empty {
+        let quotas = quota::kinds(options, geo.ro_compat);
+        build.reserved(&quotas);
+        build.bad_blocks(&bad_blocks)?;
+        if matches!(contents, Contents::Empty) {
             build.directories(
                 options.extended.root_owner.unwrap_or_default(),
                 options.extended.root_perms,
             )?;
+            if let Some(label) = &options.extended.root_selinux {
+                build.label_root(label)?;
+            }
         }
         build.resize_inode()?;
         let mut journal = None;
@@ -218,7 +236,7 @@ impl Plan {
                 let goal = match options.journal.location {
                     Some(at) => journal_goal(at, &geo)?,
                     None if packed => 0,
-                    None if contents == Contents::Files => {
+                    None if matches!(contents, Contents::Files(_)) => {
                         let len = u64::from(size.total());
                         build.space.find(0..geo.blocks(), len).unwrap_or_default()
                     }
@@ -233,9 +251,11 @@ impl Plan {
             let block = multiple_mount_block(&mut sb, &geo, build.space, options)?;
             build.blocks.push(block);
         }
-        if geo.ro_compat.contains(RoCompat::QUOTA) {
-            build.quota_files(&mut sb)?;
-        }
+        let usage = match contents {
+            Contents::Empty => build.usage(),
+            Contents::Files(expected) => expected.clone(),
+        };
+        let quotas = build.quota_files(&mut sb, &quotas, usage)?;
         if geo.compat().contains(Compat::ORPHAN_FILE) {
             let blocks = orphan_file_blocks(options, config.block_size, geo.blocks())?;
             sb.orphan_file_inum = build.orphan_file(blocks)?.0;
@@ -247,7 +267,7 @@ impl Plan {
             let clusters = geo.clusters(u64::from(journal.size.total()));
             sb.overhead_clusters = u32::try_from(clusters).unwrap_or(u32::MAX);
         }
-        let overhead = geo.clusters(fixed + geo.first_data_block);
+        let overhead = geo.clusters(fixed - bad + geo.first_data_block);
         sb.overhead_clusters =
             sb.overhead_clusters.saturating_add(u32::try_from(overhead).unwrap_or(u32::MAX));
 
@@ -266,14 +286,28 @@ impl Plan {
             directories: Vec::new(),
             blocks,
             journal,
+            quotas,
+            bad_blocks,
             notes,
         };
-        if contents == Contents::Empty {
+        if matches!(contents, Contents::Empty) {
             plan.add_directory(InodeNr::ROOT);
             plan.add_directory(inodes::LOST_AND_FOUND);
         }
         plan.count_free();
         Ok(plan)
+    }
+
+    /// The superblock of a volume whose contents stay: e2fsck finds out what there is.
+    pub(crate) fn keep_contents(&mut self) {
+        self.sb.state |= State::ERROR;
+        (self.sb.jnl_backup_type, self.sb.jnl_blocks) = (0, [0; 17]);
+    }
+
+    /// The first inode that the volume does not take for itself.
+    pub(crate) fn first_file(&self) -> u32 {
+        let own = self.inodes.iter().map(|(ino, _)| ino.0).max().unwrap_or_default();
+        own.max(inodes::LOST_AND_FOUND.0) + 1
     }
 
     /// Counts a directory.

@@ -3,6 +3,7 @@
 //! Order: the old superblock is wiped first and the new one is written last, behind a flush.
 //! An interruption leaves something that is no file system rather than half of one.
 
+use super::bad_blocks::spoils;
 use super::journal::LogStart;
 use super::options::MkfsOptions;
 use super::plan::{JournalPlan, Plan};
@@ -114,7 +115,7 @@ pub(crate) fn end(
     plan: &mut Plan,
     out: &mut Output<'_>,
     options: &MkfsOptions,
-    tables: impl FnOnce(&Plan, &mut Output<'_>) -> Result<()>,
+    tables: impl FnOnce(&mut Plan, &mut Output<'_>) -> Result<()>,
     progress: Progress<'_>,
 ) -> Result<()> {
     let zeroed = out.zeroed;
@@ -137,7 +138,28 @@ pub(crate) fn end(
     if let Some(external) = &options.journal.device {
         journal::attach(external, &mut plan.sb, plan.geo.block_size, true)?;
     }
-    write_supers(plan, out, &table, progress)
+    write_supers(plan, out, &table, &vec![0; 1024], progress)
+}
+
+/// Writes superblocks and descriptors only. No group says that parts of it were never used, since
+/// they may have been.
+pub(crate) fn write_superblocks(
+    plan: &mut Plan,
+    device: &dyn BlockDevice,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let geo = plan.geo.clone();
+    let mut table = vec![0; geo.desc_blocks() as usize * geo.block_len()];
+    let groups = (0..geo.groups()).map(GroupNr);
+    for (group, bytes) in groups.zip(table.chunks_exact_mut(usize::from(geo.desc_size))) {
+        let mut desc = plan.descriptor(group, false);
+        (desc.flags, desc.itable_unused) = (GroupFlags::empty(), 0);
+        desc.encode_into(bytes, &geo, group);
+    }
+    let mut boot = vec![0; 1024];
+    device.read_at(&mut boot, 0)?;
+    let mut out = Output { device, block_len: geo.block_len() as u64, bytes: 0, zeroed: false };
+    write_supers(plan, &mut out, &table, &boot, progress)
 }
 
 /// Zeros all inode tables; neighbours in one go.
@@ -161,7 +183,7 @@ fn zero_tables(plan: &Plan, out: &mut Output<'_>, progress: Progress<'_>) -> Res
 }
 
 /// Writes the parts of the inode tables that hold inodes.
-fn write_inodes(plan: &Plan, out: &mut Output<'_>) -> Result<()> {
+fn write_inodes(plan: &mut Plan, out: &mut Output<'_>) -> Result<()> {
     let geo = &plan.geo;
     let inode_len = usize::from(geo.inode_size);
     for group in (0..geo.groups()).map(GroupNr) {
@@ -232,6 +254,7 @@ fn block_bitmap(plan: &Plan, group: GroupNr) -> Vec<u8> {
 
 /// Writes the contents of files, neighbouring blocks in one request.
 fn write_files(plan: &mut Plan, out: &mut Output<'_>) -> Result<()> {
+    plan.blocks.extend(plan.quotas.blocks(plan.geo.block_len())?);
     plan.blocks.sort_by_key(|(at, _)| *at);
     let mut run: Vec<u8> = Vec::new();
     let mut start = BlockNr(0);
@@ -282,11 +305,12 @@ fn write_journal(
     Ok(())
 }
 
-/// Writes descriptors and superblocks, the primary superblock last.
+/// Writes descriptors and superblocks, the primary superblock last. `boot`: what is before it.
 fn write_supers(
     plan: &mut Plan,
     out: &mut Output<'_>,
     table: &[u8],
+    boot: &[u8],
     progress: Progress<'_>,
 ) -> Result<()> {
     let geo = plan.geo.clone();
@@ -302,6 +326,9 @@ fn write_supers(
         let descriptors = geo.group_desc_blocks(group);
         let first = geo.group_first_block(group);
         let has_super = geo.has_super(group);
+        if group.0 > 0 && spoils(&plan.bad_blocks, first.0, geo.base_meta_blocks(group).into()) {
+            continue;
+        }
         if has_super && group.0 > 0 {
             progress(MkfsProgress { stage: Stage::Superblocks, done: u64::from(group.0), total });
             copy.block_group_nr = u16::try_from(group.0).unwrap_or(u16::MAX);
@@ -326,8 +353,9 @@ fn write_supers(
         }
     }
     out.device.flush()?;
-    // The boot sectors before it are cleared as well.
+    // (The rest of its block is zeros.)
     let mut head = vec![0; block_len.max(2048)];
+    head[..1024].copy_from_slice(boot);
     head[1024..2048].copy_from_slice(&plan.sb.encode());
     out.device.write_at(&head, 0)?;
     out.device.flush()?;

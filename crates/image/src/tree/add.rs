@@ -8,7 +8,7 @@ use extol_vfs::Rdev;
 use super::entries::{Entries, NONE};
 use super::resolve::{Missing, Place, check_name};
 use super::types::{
-    Kind, Meta, NameRef, Node, NodeId, Note, OtherTimes, TimesId, XattrSet, XattrSetId,
+    Kind, Meta, NameRef, Node, NodeId, Note, OtherTimes, TimesId, VerityTrees, XattrSet, XattrSetId,
 };
 use super::{Limits, MAX_NOTES, MAX_TARGET};
 use crate::error::{BuildError, Result, shown};
@@ -23,6 +23,8 @@ pub struct TreeBuilder {
     /// The numbers of the sets.
     xattr_ids: HashMap<XattrSet, XattrSetId>,
     pub(super) times: Vec<OtherTimes>,
+    /// How the trees of files of fs-verity are made.
+    pub verity: VerityTrees,
     pub(super) notes: Vec<Note>,
     pub(super) more_notes: u64,
     /// Bytes of names, targets and attributes.
@@ -52,6 +54,7 @@ impl TreeBuilder {
             xattrs: vec![XattrSet::new()],
             xattr_ids: HashMap::from([(XattrSet::new(), XattrSetId::NONE)]),
             times: vec![OtherTimes::default()],
+            verity: VerityTrees::default(),
             notes: Vec::new(),
             more_notes: 0,
             meta_bytes: 0,

@@ -21,6 +21,7 @@ impl TreeBuilder {
             bytes: self.entries.bytes,
             xattrs: self.xattrs,
             times: self.times,
+            verity: self.verity,
             notes: self.notes,
             more_notes: self.more_notes,
         };

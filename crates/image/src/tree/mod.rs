@@ -33,9 +33,11 @@ mod types;
 mod walk;
 
 pub use add::TreeBuilder;
+pub use extol_verity::{Algorithm as HashAlgorithm, Salt};
 pub use limits::Limits;
 pub use types::{
-    DataRef, Kind, Meta, NameRef, Node, NodeId, Note, OtherTimes, TimesId, XattrSet, XattrSetId,
+    DataRef, Kind, Meta, NameRef, Node, NodeId, Note, OtherTimes, TimesId, VerityTrees, XattrSet,
+    XattrSetId,
 };
 
 /// The longest name of an entry.
@@ -63,6 +65,7 @@ pub struct Tree {
     bytes: Vec<u8>,
     xattrs: Vec<XattrSet>,
     times: Vec<OtherTimes>,
+    verity: VerityTrees,
     notes: Vec<Note>,
     /// Remarks that were not kept.
     more_notes: u64,
@@ -165,6 +168,12 @@ impl Tree {
     #[must_use]
     pub fn times(&self, id: TimesId) -> OtherTimes {
         self.times[id.0 as usize]
+    }
+
+    /// How the trees of files of fs-verity are made.
+    #[must_use]
+    pub fn verity(&self) -> &VerityTrees {
+        &self.verity
     }
 
     /// Remarks about the source, and how many more there were.

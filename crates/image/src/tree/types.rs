@@ -1,6 +1,7 @@
 //! The parts of a tree: what is said of a file.
 
 use extol_ondisk::Time;
+use extol_verity::{Algorithm, Salt};
 use extol_vfs::Rdev;
 
 /// A file of a tree. In a finished tree numbers ascend in the order in which files are laid out;
@@ -81,6 +82,24 @@ impl Meta {
     /// A directory of root that the source does not describe.
     pub(super) fn implied_dir(mtime: Time) -> Self {
         Self { mode: 0o755, mtime, implied: true, ..Self::default() }
+    }
+}
+
+/// How the trees of files of fs-verity are made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerityTrees {
+    /// What hashes.
+    pub algorithm: Algorithm,
+    /// Bytes of a block of a tree. Default: 4096, or those of a block of the volume if that is
+    /// smaller.
+    pub block_size: Option<u32>,
+    /// Before each block that is hashed.
+    pub salt: Salt,
+}
+
+impl Default for VerityTrees {
+    fn default() -> Self {
+        Self { algorithm: Algorithm::Sha256, block_size: None, salt: Salt::default() }
     }
 }
 

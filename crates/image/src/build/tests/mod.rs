@@ -3,6 +3,7 @@
 
 mod bytes;
 mod linux;
+mod quota;
 mod random;
 mod sizes;
 mod verity;
@@ -253,7 +254,14 @@ const VARIANTS: &[&str] = &[
     "-b 4096 -O inline_data",
     "-b 4096 -O mmp",
     "-b 4096 -O project,ea_inode",
+    "-b 4096 -O quota",
+    "-b 1024 -O quota,project,^orphan_file",
+    "-b 4096 -O quota,project,ea_inode -E root_owner=5:6",
+    "-b 1024 -O bigalloc,quota,ea_inode -C 8192",
+    "-t ext2 -b 2048 -O quota",
+    "-b 4096 -O quota -E quotatype=prjquota",
     "-b 4096 -O casefold",
+    "-b 4096 -O encrypt,stable_inodes",
     "-b 1024 -O bigalloc -C 4096",
     "-b 1024 -O bigalloc,ea_inode -C 32768",
     "-b 4096 -O bigalloc,^metadata_csum,^flex_bg -C 16384",
@@ -352,7 +360,6 @@ fn what_cannot_be_stored_is_refused_by_name() {
         (one("l", What::Link(noise(1024, 1))), "-b 1024", "l: its target of 1024 bytes"),
         (one("f", What::Fifo), "-N 12 -b 4096 -O orphan_file -I 2048", ""),
         (one("f", What::Fifo), "-O journal_dev", "a journal device cannot hold files"),
-        (one("f", What::Fifo), "-O quota", "feature quota comes behind the files"),
     ] {
         match made(&source, 64 << 20, &options(words)) {
             Err(error) => {

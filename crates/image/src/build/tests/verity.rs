@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::edits::Pattern;
+use crate::tree::VerityTrees;
 use extol_block::BlockDevice as _;
 use extol_check::{Kind, Report};
 
@@ -16,6 +17,11 @@ fn with_verity(words: &str) -> BuildOptions {
         options.edits.verity.push(pattern);
     }
     options
+}
+
+fn other_trees() -> VerityTrees {
+    let salt = extol_verity::Salt::new(&[0xA5; 32]).expect("a salt");
+    VerityTrees { algorithm: extol_verity::Algorithm::Sha512, block_size: Some(1024), salt }
 }
 
 fn report(device: &Arc<MemDevice>) -> Report {
@@ -42,10 +48,15 @@ fn each_bit_of_a_file_that_matches_is_verified() {
         "-b 1024 -E nodiscard -O bigalloc -C 8192",
         "-b 4096 -E nodiscard -O bigalloc -C 131072",
     ] {
+        // The trees of some of them are made in another way.
+        let mut options = with_verity(words);
+        if words.contains("bigalloc") {
+            options.edits.verity_trees = other_trees();
+        }
         // Nothing relies on what the device held before.
         let size = if words.contains("131072") { 600 << 20 } else { 120 << 20 };
         let device = Arc::new(MemDevice::from_bytes(&vec![0xA5; size]));
-        build(&device, &mut source.clone(), &with_verity(words), &mut go_on).expect(words);
+        build(&device, &mut source.clone(), &options, &mut go_on).expect(words);
         check(&device, words);
         if harness::have("e2fsck") {
             std::fs::write(&path, device.to_bytes()).expect("image");
@@ -84,7 +95,17 @@ fn what_is_behind_files_is_measured() {
 fn the_volume_is_another_one_than_without() {
     let source = everything();
     let (_, with) = made(&source, 120 << 20, &with_verity("-b 4096")).expect("built");
-    let (_, without) = made(&source, 120 << 20, &options("-b 4096 -O verity")).expect("built");
+    let mut options = with_verity("-b 4096");
+    options.edits.verity_trees = other_trees();
+    let (_, other) = made(&source, 120 << 20, &options).expect("built");
+    assert_ne!(with.volume.uuid, other.volume.uuid);
+    for (block_size, words) in [(8192, "Linux takes 4096"), (1000, "no power of two")] {
+        options.edits.verity_trees.block_size = Some(block_size);
+        let error = made(&source, 120 << 20, &options).expect_err("refused").to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let (_, without) =
+        made(&source, 120 << 20, &super::options("-b 4096 -O verity")).expect("built");
     assert_ne!(with.volume.uuid, without.volume.uuid);
     let error = made(&source, 120 << 20, &with_verity("-t ext2")).expect_err("refused");
     assert_eq!(error.to_string(), "files of fs-verity need the feature extent");

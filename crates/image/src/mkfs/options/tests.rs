@@ -22,10 +22,18 @@ fn the_nearest_word_is_named() {
     // The list of names is the one that is taken.
     for name in EXTENDED {
         let bare = name.trim_end_matches('=');
-        let taken =
-            ["", "=0", "=1", "=1:1", "=utf8", "=strict", "=00112233-4455-6677-8899-aabbccddeeff"]
-                .iter()
-                .any(|value| o.set_extended(&format!("{bare}{value}")).is_ok());
+        let taken = [
+            "",
+            "=0",
+            "=1",
+            "=1:1",
+            "=utf8",
+            "=strict",
+            "=usrquota",
+            "=00112233-4455-6677-8899-aabbccddeeff",
+        ]
+        .iter()
+        .any(|value| o.set_extended(&format!("{bare}{value}")).is_ok());
         assert!(taken, "{name}");
     }
 }
@@ -90,7 +98,10 @@ fn option_texts() {
         "encoding=latin1",
         "encoding",
         "encoding_flags=",
-        "quotatype=usrquota",
+        "quotatype",
+        "quotatype=",
+        "quotatype=usrquota:",
+        "quotatype=disk",
         "root_perms=8",
         "root_perms=+7",
         "root_perms=10000",

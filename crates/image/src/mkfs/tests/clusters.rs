@@ -32,6 +32,7 @@ fn numbers_are_those_of_mke2fs() {
         ("200M", "-b 1024 -O bigalloc,^resize_inode,^has_journal -C 32768"),
         ("2G", "-b 2048 -O bigalloc,^resize_inode,mmp -C 8192 -m 3"),
         ("100001K", "-b 4096 -O bigalloc,^resize_inode,inline_data -C 16384"),
+        ("20M", "-b 1024 -O bigalloc,^resize_inode -C 2048 -g 1024 -N 512"),
     ] {
         let what = format!("{size} {args}");
         let (ours, summary) = lab.ours(size, args).expect("mkfs");

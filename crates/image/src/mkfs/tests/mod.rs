@@ -74,6 +74,18 @@ fn the_encoding_is_in_the_superblock() {
     }
 }
 
+/// As mke2fs does.
+#[test]
+fn a_volume_for_encryption_names_the_usual_ciphers() {
+    for (args, ciphers) in [("-O encrypt", [1, 4, 0, 0]), ("-O stable_inodes", [0; 4])] {
+        let device = MemDevice::new(64 << 20);
+        mkfs(&device, &harness::options(args).expect(args), &mut |_| {}).expect(args);
+        let sb = superblock(&device);
+        assert_eq!(sb.encrypt_algos, ciphers, "{args}");
+        assert_eq!(sb.feature_incompat.contains(Incompat::ENCRYPT), ciphers != [0; 4], "{args}");
+    }
+}
+
 #[test]
 fn planning_a_large_volume_is_quick_and_small() {
     let device = MemDevice::new(64 << 40);
