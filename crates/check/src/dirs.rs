@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
 
-use extol_ondisk::{FileType, Incompat, InodeNr, dirent};
+use extol_ondisk::{FileType, Incompat, InodeNr, dirent, encryption};
 
 use crate::bytes::{le8, le16, le32, part};
 use crate::error::Result;
@@ -133,9 +133,6 @@ struct Reader<'a> {
     dots: u8,
 }
 
-/// Bytes of the shortest encrypted name.
-const SHORTEST_ENCRYPTED: usize = 16;
-
 /// Where in the directory an entry is.
 #[derive(Clone, Copy)]
 struct Place {
@@ -197,9 +194,18 @@ impl Reader<'_> {
                 self.error(Kind::DirCorrupt, place, "the chain of entries is broken");
                 return;
             };
+            let mut hash = None;
+            if self.dir.stores_hashes && !is_dot_like(area, place.offset) {
+                let at = place.offset + dirent::entry_len(entry.name.len().max(1));
+                if at + dirent::HASH_LEN > entry.next {
+                    self.error(Kind::DirCorrupt, place, "an entry without room for its hash");
+                    return;
+                }
+                hash = Some(le32(area, at));
+            }
             let terminated = |n: usize| le8(area, place.offset + HEADER + n) == 0;
             let ended = (terminated(1), terminated(2));
-            self.entry(entry, ended, place);
+            self.entry(entry, hash, ended, place);
             place.offset = entry.next;
         }
     }
@@ -222,15 +228,16 @@ impl Reader<'_> {
         let kind =
             if self.vol.incompat(Incompat::FILETYPE) { FileType::Directory as u8 } else { 0 };
         let own = Entry { ino: self.dir.ino, kind, name: b".", next: 0 };
-        self.entry(own, (true, true), place);
+        self.entry(own, None, (true, true), place);
         let up = Entry { ino: le32(bytes, 0), kind, name: b"..", next: 0 };
-        self.entry(up, (true, true), place);
+        self.entry(up, None, (true, true), place);
         self.entries(part(bytes, 0, INLINE_FIRST), Place { offset: 4, ..place });
         self.entries(part(bytes, INLINE_FIRST, size), Place { lblk: 1, ..place });
     }
 
-    /// Checks an entry. `ended`: a zero byte follows a name of one or two characters.
-    fn entry(&mut self, e: Entry<'_>, ended: (bool, bool), place: Place) {
+    /// Checks an entry, behind whose name a hash may stand. `ended`: a zero byte follows a name of
+    /// one or two characters.
+    fn entry(&mut self, e: Entry<'_>, hash: Option<u32>, ended: (bool, bool), place: Place) {
         let dots = self.dots;
         self.dots = self.dots.saturating_add(1).min(2);
         self.dot_entries(e, ended, dots, place);
@@ -252,7 +259,7 @@ impl Reader<'_> {
         }
         self.kind(e, place);
         if let Some(tree) = &mut self.tree {
-            tree.name(place.lblk, e.name);
+            tree.name(place.lblk, e.name, hash);
         }
         // The name of an orphan is gone, and its parent no longer counts it.
         if !self.dir.orphan {
@@ -379,7 +386,7 @@ impl Reader<'_> {
 
     /// An entry of an encrypted directory: the name, and the policy of its inode.
     fn encrypted(&mut self, e: Entry<'_>, place: Place) {
-        if e.name.len() < SHORTEST_ENCRYPTED {
+        if e.name.len() < encryption::MIN_NAME {
             let what = format!("an encrypted name has {} bytes", e.name.len());
             self.error(Kind::Encryption, place, &what);
         }
@@ -411,6 +418,14 @@ impl Reader<'_> {
             self.error(Kind::DirType, place, &what);
         }
     }
+}
+
+/// True for what Linux takes for `.` or `..`, which have no hash behind them.
+fn is_dot_like(area: &[u8], at: usize) -> bool {
+    let name = at + HEADER;
+    matches!(le8(area, at + 6), 1 | 2)
+        && le8(area, name) == b'.'
+        && matches!(le8(area, name + 1), b'.' | 0)
 }
 
 /// True if a directory block ends with a tail for its checksum.

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A range's upper end may occur below it: names with the same hash can fill more than one leaf.
-//! The hashes of encrypted case-insensitive directories need a key; only their structure is
-//! checked.
+//! The hashes of encrypted case-insensitive directories need a key: they are taken as they stand
+//! behind the names.
 
 use std::collections::BTreeMap;
 
-use extol_ondisk::htree::{self, DxKind, Hasher};
+use extol_ondisk::htree::{self, DxKind, Hasher, SIP_HASH};
 use extol_ondisk::{Compat, FileType, Incompat, InodeSeed};
 
 use crate::bytes::{le8, le16, le32};
@@ -28,8 +28,6 @@ use crate::vol::Vol;
 const ROOT_INFO_AT: usize = 24;
 const BLOCK_MASK: u32 = 0x0FFF_FFFF;
 const HASH_END: u32 = 0xFFFF_FFFE;
-/// The hash of encrypted case-insensitive directories.
-const SIP_HASH: u8 = 6;
 
 fn max_levels(vol: &Vol) -> u8 {
     if vol.incompat(Incompat::LARGE_DIR) { 3 } else { 2 }
@@ -102,7 +100,7 @@ pub(crate) struct Tree<'a> {
     ino: u32,
     seed: InodeSeed,
     hasher: Option<Hasher>,
-    unknown_hash: bool,
+    stores_hashes: bool,
     folds: bool,
     depth: u32,
     blocks: Vec<Block>,
@@ -131,7 +129,7 @@ impl<'a> Tree<'a> {
             ino: dir.ino,
             seed: dir.seed,
             hasher: None,
-            unknown_hash: dir.unknown_hash,
+            stores_hashes: dir.stores_hashes,
             folds: dir.folds,
             depth: 0,
             blocks: vec![block; blocks],
@@ -139,6 +137,10 @@ impl<'a> Tree<'a> {
             shrinks: dir.orphan,
             incomplete: false,
         }
+    }
+
+    fn hash_len(&self) -> usize {
+        if self.stores_hashes { extol_ondisk::dirent::HASH_LEN } else { 0 }
     }
 
     fn error(&self, out: &mut Findings, kind: Kind, lblk: u64, what: &str) {
@@ -153,7 +155,7 @@ impl<'a> Tree<'a> {
         } else {
             let whole = usize::from(le16(bytes, 4)) == bytes.len()
                 || bytes.len() == 65536 && matches!(le16(bytes, 4), 0 | 65535);
-            let limit = DxKind::Node.limit(&self.vol.geo);
+            let limit = DxKind::Node.limit_with(&self.vol.geo, self.hash_len());
             let node =
                 le32(bytes, 0) == 0 && whole && le8(bytes, 6) == 0 && le16(bytes, 8) == limit;
             if node { Shape::Node } else { Shape::Leaf }
@@ -163,7 +165,7 @@ impl<'a> Tree<'a> {
         }
         if shape == Shape::Root {
             let version = le8(bytes, ROOT_INFO_AT + 4);
-            self.hasher = Hasher::new(&self.vol.geo, version).filter(|_| !self.unknown_hash);
+            self.hasher = Hasher::new(&self.vol.geo, version).filter(|_| !self.stores_hashes);
             self.depth = u32::from(le8(bytes, ROOT_INFO_AT + 6)) + 1;
         }
         if shape == Shape::Leaf {
@@ -178,8 +180,17 @@ impl<'a> Tree<'a> {
         true
     }
 
-    /// Notes a name in a leaf.
-    pub(crate) fn name(&mut self, lblk: u64, name: &[u8]) {
+    /// Notes a name in a leaf, with the hash behind it.
+    pub(crate) fn name(&mut self, lblk: u64, name: &[u8], stored: Option<u32>) {
+        if self.stores_hashes {
+            let block = usize::try_from(lblk).ok().and_then(|n| self.blocks.get_mut(n));
+            if let (Some(block), Some(hash)) = (block, stored)
+                && block.shape == Shape::Leaf
+            {
+                (block.low, block.high) = (block.low.min(hash), block.high.max(hash));
+            }
+            return;
+        }
         let Some(hasher) = &self.hasher else { return };
         if let Some(block) = usize::try_from(lblk).ok().and_then(|n| self.blocks.get_mut(n))
             && block.shape == Shape::Leaf
@@ -205,7 +216,8 @@ impl<'a> Tree<'a> {
             DxKind::Node.count_at()
         };
         let tail = if self.vol.has_csum() { 8 } else { 0 };
-        let wanted = bytes.len().saturating_sub(tail + at) / 8;
+        let hidden = if lblk == 0 { 0 } else { self.hash_len() };
+        let wanted = bytes.len().saturating_sub(tail + at + hidden) / 8;
         let (limit, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
         if limit != wanted {
             self.error(
@@ -277,7 +289,7 @@ impl<'a> Tree<'a> {
                         format!("the leaf is {depth} levels below the root, not {}", self.depth);
                     self.error(out, Kind::HtreeNode, lblk, &what);
                 }
-                if self.hasher.is_some()
+                if (self.hasher.is_some() || self.stores_hashes)
                     && block.low <= block.high
                     && let Some(finding) = self.misplaced(lblk, *block, (block.low, block.high))
                 {

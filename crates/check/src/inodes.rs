@@ -97,8 +97,8 @@ pub(crate) struct Dir {
     pub content: DirContent,
     /// Hashed, and its root was good enough to go on.
     pub hashed: bool,
-    /// Names are hashed with a key.
-    pub unknown_hash: bool,
+    /// A hash stands behind each name.
+    pub stores_hashes: bool,
     /// Names that are equal but for case are one name.
     pub folds: bool,
     pub encrypted: bool,

@@ -56,8 +56,8 @@ pub(crate) fn find_log(vol: &Vol, external: Option<&SharedDevice>) -> Result<Log
         let what = "the given journal does not belong to this volume";
         return Err(CheckError::Unsupported(what.into()));
     }
-    let blocks = u32::try_from(device.size() / vol.geo.block_len() as u64).unwrap_or(u32::MAX);
-    Ok(Log::Found(Arc::clone(device), LogMap::identity(vol.geo.block_size, blocks)))
+    let map = LogMap::of_device(vol.geo.block_size, device.size());
+    Ok(Log::Found(Arc::clone(device), map))
 }
 
 /// What is wrong with a journal's inode, and whether e2fsck passes over it.

@@ -15,7 +15,8 @@
 //!
 //! It shares no code with the part of Extol that writes volumes, only the decoders of single
 //! structures, checksums and hashes, and the replay of a log into memory. Its result is that of
-//! `e2fsck -fn` (exit code 0 or not), against which it is tested on mutated images.
+//! `e2fsck -fn` (exit code 0 or not), against which it is tested on mutated images: against two
+//! versions, and what either of them calls damaged is damaged.
 //!
 //! ```text
 //!  open       superblock or a copy of it, group descriptors; a volume that needs recovery is
@@ -62,7 +63,9 @@
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
 //!   mount.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
-//! - `quota_file`: a tree that leads to no entry. e2fsck takes the entries of all data blocks.
+//! - `quota_file`: a tree that leads to no entry (e2fsck takes the entries of all data blocks),
+//!   another magic number (it passes over the file), lists of free blocks that begin outside of the
+//!   file, a last block that is cut short. Linux does not turn these quotas on.
 //! - `verity`: contents of a file of fs-verity that have changed, or its tree or descriptor. Linux
 //!   refuses to read them.
 //! - `block_bitmap`, its checksum, `group_count`: an inode table or bitmap of a group whose own
@@ -94,6 +97,7 @@ mod map;
 mod mmp;
 mod open;
 mod orphans;
+mod owners;
 mod passes;
 mod paths;
 mod policies;
@@ -129,6 +133,8 @@ pub enum Recovery {
 pub struct CheckOptions {
     /// What to do with a volume that needs recovery.
     pub recovery: Recovery,
+    /// Where the superblock to use begins, in bytes, in place of the first one: one of its copies.
+    pub superblock: Option<u64>,
     /// The external journal, for a volume that has one and needs recovery.
     pub journal: Option<SharedDevice>,
     /// Threads; 0 chooses by the size of the volume.
@@ -160,6 +166,7 @@ impl Default for CheckOptions {
     fn default() -> Self {
         Self {
             recovery: Recovery::InMemory,
+            superblock: None,
             journal: None,
             threads: 0,
             max_findings: 1000,

@@ -30,7 +30,11 @@ pub(crate) fn open(
     opts: &CheckOptions,
     out: &mut Findings,
 ) -> Result<Option<Opened>> {
-    let Some(mut vol) = read_volume(device, out)? else { return Ok(None) };
+    let read = match opts.superblock {
+        Some(at) => Some(by_named_copy(device, at, out)?),
+        None => read_volume(device, out)?,
+    };
+    let Some(mut vol) = read else { return Ok(None) };
     places(&mut vol, &mut Findings::new(0));
     let dirty = vol.sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     // A copy of the superblock does not say whether there is something to recover.
@@ -88,10 +92,34 @@ pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Op
     }
 }
 
+/// Reads superblock and descriptors by the copy that begins in this place, in bytes.
+fn by_named_copy(device: SharedDevice, at: u64, out: &mut Findings) -> Result<Vol> {
+    let mut vol = match volume_at(&device, at)? {
+        Ok(vol) => vol,
+        Err(Unusable::Missing(why) | Unusable::Damaged(why)) => {
+            let what = format!("{why}, in the superblock at byte {at}");
+            return Err(CheckError::NoFileSystem(what));
+        }
+    };
+    vol.by_copy = at != SUPER_AT;
+    let block = at / vol.geo.block_len() as u64;
+    let finding = match volume_at(&device, SUPER_AT) {
+        Ok(Err(Unusable::Missing(why) | Unusable::Damaged(why))) => {
+            let what = format!("{why}: the copy in block {block} is used");
+            Finding::error(Kind::SuperblockBad, what)
+        }
+        _ => Finding::note(Kind::BackupSuperblock, "this copy of the superblock is used"),
+    };
+    if vol.by_copy {
+        out.push(finding.block(block));
+    }
+    Ok(vol)
+}
+
 /// Reads the volume by the superblock in this place, in bytes.
 fn volume_at(device: &SharedDevice, at: u64) -> Result<std::result::Result<Vol, Unusable>> {
     let mut bytes = [0; 1024];
-    if device.size() < at + 1024 {
+    if at.checked_add(1024).is_none_or(|end| end > device.size()) {
         return Ok(Err(Unusable::Missing("the device is too small".into())));
     }
     device.read_at(&mut bytes, at)?;
@@ -210,7 +238,11 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
     // (What was wrong before is already found.)
     let again = &mut Findings::new(0);
     let known = if vol.by_copy { again } else { out };
-    let Some(mut recovered) = read_volume(device, known)? else { return Ok(None) };
+    let read = match opts.superblock {
+        Some(at) => Some(by_named_copy(device, at, known)?),
+        None => read_volume(device, known)?,
+    };
+    let Some(mut recovered) = read else { return Ok(None) };
     recovered.recovered = true;
     // As a mount has it: an error of before, or one that aborted the journal, outlives the replay.
     if done.errno != 0 || vol.sb.state.contains(State::ERROR) {

@@ -39,7 +39,8 @@ pub(crate) fn find(vol: &mut Vol, out: &mut Findings) -> Result<()> {
                 }
                 if ino < vol.geo.first_ino.0 || ino > vol.geo.inodes() {
                     let what = format!("the orphan file names inode {ino}, which cannot be");
-                    out.push(Finding::error(Kind::OrphanFile, what));
+                    let file = vol.sb.orphan_file_inum;
+                    out.push(Finding::error(Kind::OrphanFile, what).inode(file));
                 } else {
                     found.insert(ino);
                 }

@@ -12,7 +12,7 @@ use crate::report::{Counts, Finding, Findings, Kind};
 use crate::vol::Vol;
 use crate::{
     CheckOptions, Pass, Progress, bitmaps, connect, dirs, inode, journal, mmp, open, orphans,
-    paths, quota, resize_inode, scan, work, xattr,
+    owners, paths, quota, resize_inode, scan, work, xattr,
 };
 
 /// Directories that one thread takes at once.
@@ -44,6 +44,7 @@ pub(crate) fn run(
     counts.blocks = vol.geo.blocks().saturating_sub(free_blocks);
     counts.inodes_total = u64::from(vol.geo.inodes());
     if opts.paths && out.errors() > 0 {
+        owners::add(vol, &scan.inodes, out)?;
         paths::add(vol, &scan.inodes, &scan.dirs, out.list_mut())?;
     }
     Ok(counts)

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Bytes of a context that differ between the inodes of a policy, at its end.
-const NONCE: usize = 16;
+use extol_ondisk::encryption;
 
 /// The policies that were met, by number, and the inodes that have them.
 #[derive(Debug, Default)]
@@ -15,7 +14,7 @@ pub(crate) struct Policies {
 impl Policies {
     /// Keeps the policy of an inode, which is in its context.
     pub(crate) fn add(&mut self, ino: u32, context: &[u8]) {
-        let policy = context.get(..context.len().saturating_sub(NONCE)).unwrap_or_default();
+        let policy = encryption::split(context).map_or(context, |(policy, _)| policy);
         let next = self.known.len() as u32;
         let nr = match self.known.get(policy) {
             Some(nr) => *nr,

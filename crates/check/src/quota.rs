@@ -1,8 +1,8 @@
 //! Quota files against the usage that the inodes have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use extol_ondisk::quota::{Entry, InMemory, Kind as Owner, QuotaFile};
+use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind as Owner, Place, QuotaFile};
 use extol_ondisk::{FileType, InodeNr, RoCompat};
 
 use crate::bytes::{le16, le32};
@@ -14,6 +14,10 @@ use crate::vol::Vol;
 
 /// Bytes of an inode up to the end of the project.
 const PROJECT_END: u16 = 0xA0 - 128;
+/// Where the first block of a quota file says where its lists of free blocks begin.
+const FREE_LISTS: std::ops::Range<usize> = 24..32;
+/// Where the entries of a block begin.
+const ENTRIES_AT: usize = 16;
 /// Owners of one kind that get a finding each.
 const SHOWN: usize = 10;
 
@@ -71,16 +75,35 @@ pub(crate) fn check(vol: &Vol, usage: &Usage, out: &mut Findings) -> Result<()> 
             out.push(bad(ino, "the quota file is no file without holes"));
             continue;
         };
-        match QuotaFile::open(InMemory(file), owner) {
-            Err(e) => out.push(bad(ino, e.to_string())),
-            Ok(mut file) => match file.entries() {
-                // (e2fsck takes what data blocks hold, whatever the tree says.)
-                Err(e) => out.push(bad(ino, e.to_string()).beyond()),
-                Ok(entries) => compare(owner, ino, used, &entries, out),
-            },
+        let Some(mut file) = open(file, owner, ino, out) else { continue };
+        match file.entries() {
+            // (e2fsck takes what data blocks hold, whatever the tree says.)
+            Err(e) => out.push(bad(ino, e.to_string()).beyond()),
+            Ok(entries) => {
+                compare(owner, ino, used, &entries, out);
+                strays(owner, ino, used, (file, &entries[..]), out);
+            }
         }
     }
     Ok(())
+}
+
+/// Opens a quota file. e2fsck passes over one with another magic number; it reads one whose last
+/// block is cut short, or whose lists of free blocks begin outside, as if they were not.
+fn open(file: Vec<u8>, owner: Owner, ino: u32, out: &mut Findings) -> Option<QuotaFile<InMemory>> {
+    let mut mended = file.clone();
+    let error = match QuotaFile::open(InMemory(file), owner) {
+        Ok(file) => return Some(file),
+        Err(error) => bad(ino, error.to_string()),
+    };
+    mended.resize(mended.len().next_multiple_of(BLOCK_LEN), 0);
+    if let Some(lists) = mended.get_mut(FREE_LISTS) {
+        lists.fill(0);
+    }
+    let other = le32(&mended, 0) != owner.magic();
+    let mended = QuotaFile::open(InMemory(mended), owner).ok();
+    out.push(if other || mended.is_some() { error.beyond() } else { error });
+    mended
 }
 
 fn bad(ino: u32, what: impl Into<String>) -> Finding {
@@ -124,6 +147,42 @@ fn compare(
     if let Some(more) = wrong.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         let what = format!("the usage of {more} more {}s is wrong", owner.name());
         out.push(Finding::error(Kind::QuotaUsage, what).inode(ino));
+    }
+}
+
+/// Finds entries beside those that the tree leads to, in the blocks that it leads to. e2fsck takes
+/// them for entries like the others, and passes over one that states what is used.
+fn strays(
+    owner: Owner,
+    ino: u32,
+    used: &HashMap<u32, (u64, u64)>,
+    (mut file, entries): (QuotaFile<InMemory>, &[Entry]),
+    out: &mut Findings,
+) {
+    let version = file.header().version;
+    let mut places = BTreeMap::<u32, Vec<usize>>::new();
+    for entry in entries {
+        if let Ok(Some(place)) = file.find(entry.id) {
+            places.entry(place.block).or_default().push(place.slot);
+        }
+    }
+    let bytes = file.into_blocks().0;
+    for (nr, known) in places {
+        let block =
+            bytes.get(nr as usize * BLOCK_LEN..).and_then(|bytes| bytes.first_chunk::<BLOCK_LEN>());
+        let Some(block) = block else { continue };
+        for slot in (0..version.entries_per_block()).filter(|slot| !known.contains(slot)) {
+            let id = le32(block, ENTRIES_AT + slot * version.entry_len());
+            let place = Place { block: nr, slot };
+            let Ok(entry) = place.entry(block, version, id) else { continue };
+            let what = format!(
+                "{} {id} has an entry in block {nr} of the file that is not found by its tree",
+                owner.name()
+            );
+            let is_true = used.get(&id).copied().unwrap_or_default() == (entry.space, entry.inodes);
+            let finding = bad(ino, what);
+            out.push(if is_true { finding.beyond() } else { finding });
+        }
     }
 }
 

@@ -8,7 +8,10 @@ use extol::vfs::{FileSystem as _, SetAttr};
 use extol::{Ext4, MountOptions};
 use extol_block::MemDevice;
 use extol_check::{CheckOptions, Kind, Report, check};
-use extol_testkit::{Image, Need, Scratch, e2fsck, require};
+use extol_testkit::{
+    Image, KernelMount, Need, Scratch, add_encryption_key, e2fsck, require, run_ok,
+    set_encryption_policy, text, tool,
+};
 
 const CASEFOLD: u32 = 0x4000_0000;
 
@@ -123,4 +126,67 @@ fn two_spellings_of_a_name_in_one_directory_are_damage() {
     }
     let found = agreed(&renamed(&volume, b"novel", b"other"));
     assert_eq!(kinds(&found), [Kind::DirDuplicate], "the same spelling is one error: {found}");
+}
+
+/// A volume without checksums and log, and a directory of it with many names, encrypted and
+/// casefolded. The policy is made by Linux, the rest by Extol.
+fn encrypted_volume() -> Vec<u8> {
+    let scratch = Scratch::new();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "encrypt,^metadata_csum,^has_journal"];
+    let image = Image::mke2fs(scratch.path(), "encrypted.img", 16 << 20, &options);
+    let at = scratch.dir("linux");
+    let mount = KernelMount::mount(&image, &at, &[]);
+    let identifier = add_encryption_key(&at, None, &[7; 64]);
+    std::fs::create_dir(at.join("dir")).expect("mkdir");
+    let policy = [&[2, 1, 4, 0, 0, 0, 0, 0][..], &identifier].concat();
+    set_encryption_policy(&at.join("dir"), &policy).expect("a policy");
+    mount.unmount();
+    run_ok(tool("tune2fs").args(["-O", "casefold", text(&image.path)]));
+    let mut options = MountOptions::default();
+    options.keys.add(&[7; 64]).expect("a key");
+    let fs = Ext4::open_path(&image.path, &options).expect("open");
+    let attr = fs.metadata("/dir").expect("the directory");
+    let flags = Some(attr.flags | CASEFOLD);
+    fs.setattr(attr.id.ino, &SetAttr { flags, ..SetAttr::default() }).expect("+F");
+    for n in 0..200 {
+        fs.write_file(format!("/dir/Name-{n:03}"), b"").expect("write");
+    }
+    fs.unmount().expect("unmount");
+    std::fs::read(&image.path).expect("the image")
+}
+
+/// Where the first entry with a long name begins in a leaf of the directory: (place, length of the
+/// record, bytes up to its hash).
+fn first_entry(volume: &[u8]) -> (usize, usize, usize) {
+    let mut blocks = volume.chunks(1024).enumerate().filter_map(|(block, bytes)| {
+        // Names are padded to 16 bytes, and take up records of 32.
+        let is_leaf = bytes[4..6] == [32, 0] && bytes[6] == 16 && bytes[38] == 16;
+        is_leaf.then_some((block * 1024, 32, 24))
+    });
+    blocks.next_back().expect("a leaf")
+}
+
+#[test]
+fn hashes_behind_encrypted_names_are_looked_at() {
+    let needs =
+        [Need::Root, Need::Loop, Need::Kernel("ext4"), Need::Tool("mke2fs"), Need::Tool("tune2fs")];
+    if !require(&needs) {
+        return;
+    }
+    let volume = encrypted_volume();
+    assert!(agreed(&volume).is_clean());
+    let (at, len, hash) = first_entry(&volume);
+    let mut outside = 0;
+    for value in [0_u32, 0xFFFF_FFF0] {
+        let mut bytes = volume.clone();
+        bytes[at + hash..at + hash + 4].copy_from_slice(&value.to_le_bytes());
+        outside += u32::from(kinds(&agreed(&bytes)).contains(&Kind::HtreeHash));
+    }
+    assert!(outside > 0, "no range has both ends of all hashes");
+    // The record ends where its hash should be, and the next one begins there.
+    let mut bytes = volume.clone();
+    bytes[at + 4..at + 6].copy_from_slice(&(hash as u16).to_le_bytes());
+    bytes[at + hash..at + hash + 8].copy_from_slice(&[0, 0, 0, 0, 40, 0, 0, 0]);
+    assert_eq!(len - hash, 8);
+    assert!(kinds(&agreed(&bytes)).contains(&Kind::DirCorrupt));
 }

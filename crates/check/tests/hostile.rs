@@ -133,6 +133,24 @@ fn devices_without_a_volume() {
     assert!(report.has(Kind::SuperblockBad), "{report}");
 }
 
+/// What stands at the place of a superblock that is named is its own matter.
+#[test]
+fn a_superblock_that_is_named_can_be_anywhere() {
+    let device: SharedDevice = Arc::new(filled("metadata_csum"));
+    let by = |place: u64| {
+        let opts = CheckOptions { superblock: Some(place), ..CheckOptions::default() };
+        check(Arc::clone(&device), &opts, &mut |_| {})
+    };
+    for place in [0, 1, 1023, 1025, 4 << 20, (16 << 20) - 1, 16 << 20, u64::MAX - 5, u64::MAX] {
+        assert!(matches!(by(place), Err(CheckError::NoFileSystem(_))), "{place}");
+    }
+    let first = by(1024).expect("a report");
+    assert!(first.is_clean() && first.notes == 0, "{first}");
+    let copy = by(8193 * 1024).expect("a report");
+    let is_told = copy.findings.iter().any(|f| f.kind == Kind::BackupSuperblock);
+    assert!(copy.is_clean() && is_told, "{copy}");
+}
+
 /// A tree whose nodes name each other over and over: each level multiplies.
 #[test]
 fn an_extent_tree_that_is_a_bomb() {

@@ -80,6 +80,16 @@ fn damage_that_linux_refuses_is_found() {
 }
 
 #[test]
+fn a_value_in_an_inode_that_is_empty_is_found() {
+    let mut bytes = volume().to_bytes();
+    // The entries of both files: one character, `user.`, no offset, the inode, the size.
+    let entry = [&[1, 1, 0, 0][..], &16_u32.to_le_bytes(), &(LEN as u32).to_le_bytes()].concat();
+    let at = bytes.windows(entry.len()).position(|w| w == entry).expect("an entry");
+    bytes[at + 8..at + 12].fill(0);
+    must_find(MemDevice::from_bytes(&bytes), "the value is empty");
+}
+
+#[test]
 fn a_flipped_bit_in_a_value_is_found() {
     let device = volume();
     let mut bytes = device.to_bytes();

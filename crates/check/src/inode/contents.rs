@@ -79,7 +79,7 @@ impl InodeCheck<'_> {
                 seed: raw.seed(&vol.geo),
                 content,
                 hashed,
-                unknown_hash: casefolded && encrypted,
+                stores_hashes: casefolded && encrypted,
                 folds: casefolded && !encrypted,
                 encrypted,
                 orphan: info.has(Info::ORPHAN),

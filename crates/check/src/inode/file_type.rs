@@ -1,9 +1,10 @@
 //! An inode's type against its contents.
 
-use extol_ondisk::{FileType, Incompat, InodeFlags};
+use extol_ondisk::xattr::index::ENCRYPTION;
+use extol_ondisk::{FileType, Incompat, InodeFlags, encryption};
 
 use super::{InodeCheck, Scanned};
-use crate::bytes::{join, le8, le16, le32};
+use crate::bytes::{join, le16, le32};
 use crate::error::Result;
 use crate::inodes::Info;
 use crate::raw::{Raw, extent_header_ok};
@@ -17,15 +18,17 @@ impl InodeCheck<'_> {
     /// The context of an encrypted inode.
     fn context(&self, raw: Raw<'_>, to: &mut Scanned) -> Result<()> {
         let attributes = Attributes { vol: self.vol, claims: self.claims, raw };
-        let good = |c: &Vec<u8>| matches!((le8(c, 0), c.len()), (1, 28) | (2, 40));
-        if let Some(context) = attributes.value(|index| index == 9, b"c", false)?.filter(good) {
+        let good = |c: &Vec<u8>| encryption::split(c).is_some();
+        let own = attributes.value(|index| index == ENCRYPTION, encryption::XATTR, false)?;
+        if let Some(context) = own.filter(good) {
             self.lock().policies.add(raw.ino, &context);
             return Ok(());
         }
         let what = "the inode is encrypted but has no usable context";
         let finding = Finding::error(Kind::Encryption, what).inode(raw.ino);
         // e2fsck takes any index without a prefix for that of contexts; Linux does not.
-        let other = attributes.value(|index| !PREFIXED.contains(&index), b"c", false)?;
+        let other =
+            attributes.value(|index| !PREFIXED.contains(&index), encryption::XATTR, false)?;
         match other.filter(good) {
             Some(context) => {
                 self.lock().policies.add(raw.ino, &context);

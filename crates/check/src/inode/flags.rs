@@ -22,6 +22,10 @@ impl InodeCheck<'_> {
                 to.err(ino, Kind::InodeFlags, "the casefold flag is set without the feature");
             }
         }
+        if raw.has(InodeFlags::EA_INODE) && kind != Some(FileType::Regular) {
+            let what = "the flag of inodes for attributes is set, but this is no regular file";
+            to.err(ino, Kind::InodeFlags, what);
+        }
         let (inline, extents) = (raw.has(InodeFlags::INLINE_DATA), raw.has(InodeFlags::EXTENTS));
         let special = matches!(
             kind,
@@ -41,12 +45,11 @@ impl InodeCheck<'_> {
                     Kind::InodeFlags,
                     "the flag for inline contents is set without the feature",
                 );
-            } else if self.inline_value(raw)?.is_none() {
+            } else if self.attribute_of_inline(raw, false)?.is_none() {
                 let what = "the attribute for inline contents is missing or unreadable";
                 let finding = Finding::error(Kind::InlineData, what).inode(ino);
                 // e2fsck takes names to end with a zero byte, Linux does not.
-                let attributes = Attributes { vol, claims: self.claims, raw };
-                let padded = attributes.value(|index| index == 7, b"data", true)?.is_some();
+                let padded = self.inline_value(raw)?.is_some();
                 to.out.push(if padded { finding.beyond() } else { finding });
             }
         }
@@ -65,11 +68,13 @@ impl InodeCheck<'_> {
         Ok(())
     }
 
+    /// The inline contents behind those in the map, as e2fsck finds them.
     pub(super) fn inline_value(&self, raw: Raw<'_>) -> Result<Option<Vec<u8>>> {
-        Attributes { vol: self.vol, claims: self.claims, raw }.value(
-            |index| index == 7,
-            b"data",
-            false,
-        )
+        self.attribute_of_inline(raw, true)
+    }
+
+    fn attribute_of_inline(&self, raw: Raw<'_>, padded: bool) -> Result<Option<Vec<u8>>> {
+        let attributes = Attributes { vol: self.vol, claims: self.claims, raw };
+        attributes.value(|index| index == 7, b"data", padded)
     }
 }

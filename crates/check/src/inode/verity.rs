@@ -53,6 +53,11 @@ impl InodeCheck<'_> {
             to.out.push(Finding::note(Kind::Verity, what).inode(raw.ino));
             return Ok(());
         }
+        if raw.has(InodeFlags::ENCRYPT) {
+            let what = "the contents, tree and descriptor are encrypted, and cannot be verified";
+            to.out.push(Finding::note(Kind::Verity, what).inode(raw.ino));
+            return Ok(());
+        }
         let file = Blocks { vol: self.vol, runs: &mapped.runs };
         let blocks = mapped.last.map_or(0, |last| last.saturating_add(1));
         match verified(&file, raw, blocks) {

@@ -35,8 +35,10 @@ pub(crate) fn value_inode(vol: &Vol, ino: u32, refs: u64, out: &mut Findings) ->
     if le32(raw.attributes(), 0) == xattr::MAGIC || raw.file_acl(&vol.geo) != 0 {
         error("an inode with an attribute's value has attributes itself");
     }
-    if checksum(vol, raw)?.is_some_and(|found| found != atime) {
-        error("an attribute's value does not match its checksum");
+    match checksum(vol, raw)? {
+        None => error("an attribute's value is too long, or has holes"),
+        Some(found) if found != atime => error("an attribute's value does not match its checksum"),
+        Some(_) => {}
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
 
 #[derive(Debug)]
 struct Block {
+    /// One that uses it.
+    ino: u32,
     /// Users that are stated and were not met yet.
     left: i64,
     /// What each of them pays for its values.
@@ -68,7 +70,7 @@ impl Shared {
             } else {
                 format!("the attribute block has {n} users more than it states")
             };
-            out.push(Finding::error(kind, what).block(*nr));
+            out.push(Finding::error(kind, what).inode(block.ino).block(*nr));
         }
     }
 }
@@ -192,6 +194,15 @@ impl Attributes<'_> {
             self.error(out, Kind::XattrInode, None, &what);
             return Ok(false);
         }
+        if value.size() != e.size() as u64 {
+            let what = format!(
+                "an attribute's value is of {} bytes, but inode {ino}, which holds it, has {}",
+                e.size(),
+                value.size()
+            );
+            self.error(out, Kind::XattrInode, None, &what);
+            return Ok(false);
+        }
         charged.inodes += 1;
         Ok(true)
     }
@@ -229,7 +240,10 @@ impl Attributes<'_> {
         if let Some(what) = what {
             // Linux never reads the attributes of an inode without a name, and e2fsck leaves such
             // a field as it is: it looks at it where it meets the inode's name.
-            let nameless = self.raw.ino != 2 && self.raw.ino < self.vol.geo.first_ino.0 || hidden;
+            // (That a value has attributes at all is reported where values are checked.)
+            let nameless = self.raw.ino != 2 && self.raw.ino < self.vol.geo.first_ino.0
+                || hidden
+                || self.raw.has(InodeFlags::EA_INODE);
             let finding = match nameless {
                 true => Finding::note(Kind::XattrBlock, what),
                 false => Finding::error(Kind::XattrBlock, what),
@@ -248,7 +262,7 @@ impl Attributes<'_> {
         }
         self.count_values(&bytes, xattr::BLOCK_HEADER_LEN, shared);
         let left = i64::from(le32(&bytes, 4)) - 1;
-        shared.blocks.insert(nr, Block { left, charged });
+        shared.blocks.insert(nr, Block { ino: self.raw.ino, left, charged });
         self.claims.claim(nr, 1, self.raw.ino, "the attribute block", out);
         Ok(charged.and_block())
     }

@@ -5,25 +5,30 @@ use std::sync::Arc;
 
 use extol_block::{FileDevice, OpenOptions};
 use extol_check::Report;
-use extol_testkit::{Image, Need, Scratch, e2fsck, require, run_ok, tool};
+use extol_testkit::{Image, Need, Scratch, e2fsck, new_e2fsck, require, run_ok, tool};
 
 use crate::checker::report_on;
+use crate::compare;
+use crate::editor::{ImageEditor, Part, le16, le32};
+use crate::images::variant;
 
 const MIB: u64 = 1 << 20;
 
-/// The report on an image, which is damaged if e2fsck says so.
+/// The report on an image, which is damaged if either version of e2fsck says so.
 #[track_caller]
 fn checked(image: &Image, what: &str) -> Report {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image");
-    let report = report_on(Arc::new(device)).expect("a report");
-    let theirs = e2fsck(image);
-    let agrees = (theirs.code != 0) == (report.errors_of_e2fsck > 0);
-    assert!(agrees, "{what}: e2fsck {}\n{}\n{report}", theirs.code, theirs.output);
+    let report = report_on(Arc::new(device), None).expect("a report");
+    let (old, new) = (e2fsck(image), new_e2fsck(image));
+    let agrees = (old.code != 0 || new.code != 0) == (report.errors_of_e2fsck > 0);
+    let codes = format!("e2fsck {}, the new one {}", old.code, new.code);
+    assert!(agrees, "{what}: {codes}\n{}\n{}\n{report}", old.output, new.output);
     report
 }
 
 fn able() -> bool {
-    require(&["mke2fs", "e2fsck", "debugfs", "tune2fs"].map(Need::Tool))
+    let tools = ["mke2fs", "e2fsck", "debugfs", "tune2fs"].map(Need::Tool);
+    require(&[&tools[..], &[Need::NewE2fsck]].concat())
 }
 
 fn debugfs(path: &Path, commands: &[&str]) {
@@ -124,4 +129,104 @@ fn bad_blocks_in_tables_that_are_written() {
         image.remove();
     }
     assert_eq!(errors, [true, false], "with checksums the end of the table was never written");
+}
+
+/// Quota files that are none, or not those of the superblock.
+#[test]
+fn quota_files_that_are_invalid_or_wrong() {
+    if !able() {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "quota,project"];
+    let source = scratch.path().join("source");
+    std::fs::write(&source, b"contents").expect("write");
+    let uncounted = format!("write {} uncounted", source.display());
+    let edits = [
+        "ssv usr_quota_inum 0",
+        "ssv usr_quota_inum 11",
+        "ssv usr_quota_inum 99999",
+        "ssv grp_quota_inum 3",
+        "ssv prj_quota_inum 0",
+        "ssv prj_quota_inum 2000",
+        "sif <3> mode 0040755",
+        "sif <3> links_count 0",
+        "sif <3> size 0",
+        "sif <4> size 1024",
+        "sif <4> size 6000",
+        "sif <4> uid 5",
+        "clri <3>",
+        "clri <4>",
+        "clri <12>",
+        "sif <12> flags 0",
+        "feature -quota",
+        "feature -project",
+        &uncounted,
+    ];
+    let mut errors = 0;
+    for edit in edits {
+        let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &options);
+        debugfs(&image.path, &[edit]);
+        errors += u64::from(checked(&image, edit).errors > 0);
+        image.remove();
+    }
+    assert!(errors > 9, "only {errors} of {} edits are damage", edits.len());
+}
+
+/// No encrypted name is shorter than a block of the cipher.
+#[test]
+fn encrypted_names_that_are_too_short() {
+    if !able() || !require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]) {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    for name in ["encrypt", "encrypt-no-csum"] {
+        let mut v = compare::volume(&scratch, variant(name), 5);
+        let is_secret = |part: &&Part| matches!(part, Part::DirBlock(..));
+        let mut found = 0;
+        for part in v.parts.clone().iter().filter(is_secret) {
+            let (at, len) = v.range(*part);
+            // The third entry, behind `.` and `..`, where these are.
+            let third = 24;
+            let is_first = le16(&v.bytes, at + 4) == 12 && v.bytes[at + 6] == 1;
+            let is_name = is_first && le32(&v.bytes, at + third) != 0 && third + 24 < len;
+            if !is_name || v.bytes[at + third + 6] < 16 {
+                continue;
+            }
+            v.write(at + third + 6, &[15]);
+            v.fix(*part);
+            let report = checked(&v.image, name);
+            found += usize::from(report.has(extol_check::Kind::Encryption));
+            v.restore();
+        }
+        assert!(found > 0, "no encrypted directory in {name}");
+        v.image.remove();
+    }
+}
+
+/// The inode that holds an attribute's value has another size than the value: longer than the value
+/// can be, and so long that it cannot be read as one.
+#[test]
+fn sizes_of_attribute_values() {
+    if !able() {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    let mut v = compare::volume(&scratch, variant("ea-inode"), 5);
+    let is_value = |v: &ImageEditor, ino: u32| le32(v.inode_bytes(ino), 0x20) & 0x20_0000 != 0;
+    let inodes = le32(&v.bytes, 1024);
+    let values: Vec<u32> = (12..=inodes).filter(|ino| is_value(&v, *ino)).collect();
+    assert!(!values.is_empty(), "no value in an inode");
+    for ino in values {
+        let size = le32(v.inode_bytes(ino), 4);
+        for wrong in [size - 1, size + 1, size.next_multiple_of(1024) + 1, 65_537, 0x00FF_35B0, 1] {
+            let at = v.inode_at(ino) + 4;
+            v.put32(at, wrong);
+            v.fix(Part::Inode(ino));
+            let report = checked(&v.image, &format!("inode {ino} of {size} says {wrong}"));
+            assert!(report.has(extol_check::Kind::XattrInode), "{report}");
+            v.restore();
+        }
+    }
+    v.image.remove();
 }

@@ -17,9 +17,12 @@ pub fn as_e2fsck() -> CheckOptions {
     }
 }
 
-/// The checker's report on a device.
-pub fn report_on(device: SharedDevice) -> Result<Report, CheckError> {
-    check(device, &as_e2fsck(), &mut |_| {})
+/// The checker's report on a device with its external journal.
+pub fn report_on(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+) -> Result<Report, CheckError> {
+    check(device, &CheckOptions { journal, ..as_e2fsck() }, &mut |_| {})
 }
 
 /// Fails the test unless the checker finds nothing, on one thread and on three.

@@ -1,14 +1,15 @@
 //! An image whose parts are known, with edits that can be undone.
 
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use extol_block::{BlockDevice as _, BlockNr, MemDevice};
+use extol_block::{BlockDevice as _, BlockNr, FileDevice, MemDevice, OpenOptions, SharedDevice};
 use extol_ondisk::checksum::crc32c;
 use extol_ondisk::{
-    Compat, FileType, Geometry, GroupNr, Incompat, Inode, InodeFlags, InodeNr, InodeSeed,
+    Compat, FileType, Geometry, GroupNr, Incompat, Inode, InodeFlags, InodeNr, InodeSeed, RoCompat,
     Superblock, bitmap, dirent, extent, htree, orphan_file, xattr,
 };
+use extol_testkit::Image;
 
 /// A part of a volume that may be damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +33,21 @@ pub enum Part {
     Orphans(u64, InodeSeed),
     Mmp(u64),
     ReservedGdt(u64),
+    /// Of a quota file; the first one holds its header.
+    Quota(u64, bool),
+    /// Of a file that e2fsck does not read.
+    Content(u64),
+}
+
+impl Part {
+    /// True if it is a block that has one form.
+    pub fn is_block(self) -> bool {
+        !matches!(self, Self::Super | Self::Desc(_) | Self::Inode(_) | Self::FreeInode(_))
+    }
 }
 
 pub struct ImageEditor {
-    pub path: PathBuf,
+    pub image: Image,
     file: std::fs::File,
     base: MemDevice,
     pub bytes: Vec<u8>,
@@ -57,14 +69,15 @@ pub fn le32(b: &[u8], at: usize) -> u32 {
 }
 
 impl ImageEditor {
-    pub fn new(path: PathBuf) -> Self {
-        let bytes = std::fs::read(&path).expect("read image");
+    pub fn new(image: Image) -> Self {
+        let path = &image.path;
+        let bytes = std::fs::read(path).expect("read image");
         let sb = Superblock::decode(&bytes[1024..2048]).expect("superblock");
         let geo = Geometry::new(&sb, Some(bytes.len() as u64)).expect("geometry");
-        let file = std::fs::File::options().write(true).open(&path).expect("open image");
+        let file = std::fs::File::options().write(true).open(path).expect("open image");
         let base = MemDevice::from_bytes(&bytes);
         let mut editor = Self {
-            path,
+            image,
             file,
             base,
             bytes,
@@ -135,17 +148,17 @@ impl ImageEditor {
                 continue;
             }
             let unused = u32::from(le16(&self.bytes, self.desc_at(group) + 0x1C));
-            let scanned =
-                if self.geo.has_gdt_csum() { self.geo.inodes_per_group - unused } else { 40 };
+            let csums = self.geo.has_gdt_csum();
+            let scanned = self.geo.inodes_per_group - if csums { unused } else { 0 };
             let map = self.block(self.inode_bitmap(group)).to_vec();
             for index in 0..scanned {
                 let ino = group * self.geo.inodes_per_group + index + 1;
                 if bitmap::test(&map, index) {
                     parts.push(Part::Inode(ino));
-                    if ino == 2 || ino == 8 || ino >= self.geo.first_ino.0 {
+                    if [2, 3, 4, 8].contains(&ino) || ino >= self.geo.first_ino.0 {
                         self.parts_of(ino, &mut parts);
                     }
-                } else {
+                } else if csums || index < 40 {
                     free.push(ino);
                 }
             }
@@ -173,6 +186,9 @@ impl ImageEditor {
             return;
         }
         let mut data = Vec::new();
+        let sb = &self.sb;
+        let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum];
+        let is_quota = sb.feature_ro_compat.contains(RoCompat::QUOTA) && quotas.contains(&ino);
         if inode.flags.contains(InodeFlags::EXTENTS) {
             self.extent_parts(&inode.i_block, seed, parts, &mut data);
         } else {
@@ -182,7 +198,11 @@ impl ImageEditor {
                 self.indirect_parts(word(11 + level), level, parts, &mut data);
             }
         }
-        if inode.is_symlink() {
+        if is_quota {
+            parts.extend(data.iter().map(|&b| Part::Quota(b, b == data[0])));
+        } else if inode.flags.intersects(InodeFlags::VERITY | InodeFlags::EA_INODE) {
+            parts.extend(data.iter().map(|&b| Part::Content(b)));
+        } else if inode.is_symlink() {
             parts.extend(data.iter().map(|&b| Part::Symlink(b)));
         } else if ino == self.sb.journal_inum
             && self.sb.feature_compat.contains(Compat::HAS_JOURNAL)
@@ -277,6 +297,13 @@ impl ImageEditor {
         device
     }
 
+    /// The external journal, if there is one.
+    pub fn journal(&self) -> Option<SharedDevice> {
+        let path = self.image.journal.as_ref()?;
+        let device = FileDevice::open(path, &OpenOptions::read_only()).expect("open the journal");
+        Some(Arc::new(device))
+    }
+
     /// Where a part begins and how long it is.
     pub fn range(&self, part: Part) -> (usize, usize) {
         let block = |nr: u64| (nr as usize * self.bs(), self.bs());
@@ -298,7 +325,9 @@ impl ImageEditor {
             | Part::JournalSuper(nr)
             | Part::Orphans(nr, _)
             | Part::Mmp(nr)
-            | Part::ReservedGdt(nr) => block(nr),
+            | Part::ReservedGdt(nr)
+            | Part::Quota(nr, _)
+            | Part::Content(nr) => block(nr),
         }
     }
 

@@ -32,6 +32,8 @@ pub const VARIANTS: &[Variant] = &[
     ("ext3-1k", 16, &["-t", "ext3", "-b", "1024"]),
     ("ext3-4k", 24, &["-t", "ext3", "-b", "4096"]),
     ("ext2-1k", 12, &["-t", "ext2", "-b", "1024"]),
+    ("revision-0", 12, &["-t", "ext2", "-b", "1024", "-r", "0", "-O", "none"]),
+    ("no-ext-attr", 12, &["-t", "ext2", "-b", "1024", "-I", "128", "-O", "^ext_attr"]),
     ("ext2-4k", 16, &["-t", "ext2", "-b", "4096"]),
     ("bigalloc", 32, &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"]),
     ("bigalloc-1k", 24, &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"]),
@@ -54,6 +56,8 @@ pub const VARIANTS: &[Variant] = &[
     ),
     ("encrypt", 16, &["-t", "ext4", "-b", "4096", "-O", "encrypt"]),
     ("encrypt-no-csum", 16, &["-t", "ext4", "-b", "4096", "-O", "encrypt,^metadata_csum"]),
+    ("shared-blocks", 16, &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+    ("external-journal", 16, &["-t", "ext4", "-b", "1024", "-O", "has_journal"]),
     ("verity", 16, &["-t", "ext4", "-b", "1024", "-O", "verity"]),
     ("hurd", 16, &["-t", "ext2", "-b", "1024", "-o", "hurd"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
@@ -73,6 +77,9 @@ pub fn variant(name: &str) -> Variant {
 /// An empty volume. The tables are left for later, as mke2fs does by default, for every second
 /// kind.
 pub fn empty(dir: &Path, (name, mib, args): Variant) -> Image {
+    if name == "external-journal" {
+        return Image::mke2fs_external(dir, "external", mib << 20, 4 << 20, 1024, args);
+    }
     let lazy = name.len() % 2;
     let image = Image::sparse(dir.join(format!("{name}.img")), mib << 20);
     let mut command = extol_testkit::tool("mke2fs");

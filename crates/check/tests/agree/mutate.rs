@@ -6,157 +6,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 
 use crate::editor::{ImageEditor, Part, le16, le32};
-
-/// Fields of a superblock: offset and width.
-const SUPER: &[(usize, usize)] = &[
-    (0x00, 4),
-    (0x04, 4),
-    (0x08, 4),
-    (0x0C, 4),
-    (0x10, 4),
-    (0x14, 4),
-    (0x18, 4),
-    (0x1C, 4),
-    (0x20, 4),
-    (0x24, 4),
-    (0x28, 4),
-    (0x2C, 4),
-    (0x30, 4),
-    (0x34, 2),
-    (0x36, 2),
-    (0x38, 2),
-    (0x3A, 2),
-    (0x3C, 2),
-    (0x3E, 2),
-    (0x40, 4),
-    (0x44, 4),
-    (0x48, 4),
-    (0x4C, 4),
-    (0x50, 2),
-    (0x54, 4),
-    (0x58, 2),
-    (0x5A, 2),
-    (0x5C, 4),
-    (0x60, 4),
-    (0x64, 4),
-    (0x68, 4),
-    (0xCC, 1),
-    (0xCD, 1),
-    (0xCE, 2),
-    (0xD0, 4),
-    (0xE0, 4),
-    (0xE4, 4),
-    (0xE8, 4),
-    (0xEC, 4),
-    (0xFC, 1),
-    (0xFD, 1),
-    (0xFE, 2),
-    (0x100, 4),
-    (0x104, 4),
-    (0x108, 4),
-    (0x10C, 4),
-    (0x150, 4),
-    (0x154, 4),
-    (0x158, 4),
-    (0x15C, 2),
-    (0x15E, 2),
-    (0x160, 4),
-    (0x164, 2),
-    (0x166, 2),
-    (0x168, 4),
-    (0x170, 4),
-    (0x174, 1),
-    (0x175, 1),
-    (0x176, 1),
-    (0x178, 4),
-    (0x180, 4),
-    (0x194, 4),
-    (0x240, 4),
-    (0x244, 4),
-    (0x248, 4),
-    (0x24C, 4),
-    (0x250, 4),
-    (0x268, 4),
-    (0x26C, 4),
-    (0x270, 4),
-    (0x274, 1),
-    (0x27C, 2),
-    (0x280, 4),
-];
-const DESC: &[(usize, usize)] = &[
-    (0x00, 4),
-    (0x04, 4),
-    (0x08, 4),
-    (0x0C, 2),
-    (0x0E, 2),
-    (0x10, 2),
-    (0x12, 2),
-    (0x14, 4),
-    (0x18, 2),
-    (0x1A, 2),
-    (0x1C, 2),
-    (0x1E, 2),
-    (0x20, 4),
-    (0x2C, 2),
-    (0x2E, 2),
-    (0x30, 2),
-    (0x32, 2),
-    (0x38, 2),
-    (0x3A, 2),
-];
-const INODE: &[(usize, usize)] = &[
-    (0x00, 2),
-    (0x00, 2),
-    (0x02, 2),
-    (0x04, 4),
-    (0x04, 4),
-    (0x08, 4),
-    (0x0C, 4),
-    (0x14, 4),
-    (0x18, 2),
-    (0x1A, 2),
-    (0x1A, 2),
-    (0x1C, 4),
-    (0x1C, 4),
-    (0x20, 4),
-    (0x20, 4),
-    (0x20, 4),
-    (0x24, 4),
-    (0x64, 4),
-    (0x68, 4),
-    (0x68, 4),
-    (0x6C, 4),
-    (0x70, 4),
-    (0x74, 2),
-    (0x76, 2),
-    (0x78, 2),
-    (0x7C, 2),
-    (0x7E, 2),
-    (0x80, 2),
-    (0x82, 2),
-    (0x84, 4),
-    (0x98, 4),
-    (0x9C, 4),
-];
-const JOURNAL: &[(usize, usize)] = &[
-    (0x00, 4),
-    (0x04, 4),
-    (0x08, 4),
-    (0x0C, 4),
-    (0x10, 4),
-    (0x14, 4),
-    (0x18, 4),
-    (0x1C, 4),
-    (0x20, 4),
-    (0x24, 4),
-    (0x28, 4),
-    (0x2C, 4),
-    (0x40, 4),
-    (0x50, 1),
-    (0x54, 4),
-    (0x58, 4),
-    (0xFC, 4),
-];
+use crate::fields::{DESC, INODE, JOURNAL, QUOTA_ENTRY, QUOTA_HEADER, QUOTA_TREE, SUPER};
 
 /// Damages one thing (or, sometimes, two) and names it.
 pub fn damage(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
@@ -171,6 +21,7 @@ fn one(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
     let part = pick(v, rng);
     let before = v.range(part);
     let what = match part {
+        _ if part.is_block() && rng.random_ratio(1, 16) => whole(v, rng, part),
         Part::Super => field(v, rng, part, SUPER),
         Part::Desc(_) => field(v, rng, part, DESC),
         Part::Inode(ino) => inode(v, rng, ino),
@@ -223,6 +74,11 @@ fn one(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
             let end = v.geo.block_len();
             field(v, rng, part, &[(0, 4), (4, 4), (end - 12, 4), (end - 8, 4), (end - 4, 4)])
         }
+        Part::Quota(..) => quota(v, rng, part),
+        Part::Content(_) => {
+            let at = rng.random_range(0..before.1);
+            field(v, rng, part, &[(at, 1)])
+        }
         Part::Mmp(_) => field(v, rng, part, &[(0, 4), (4, 4), (8, 4), (0x70, 2), (0x3FC, 4)]),
         Part::ReservedGdt(_) => field(v, rng, part, &[(0, 4), (4, 4), (40, 4)]),
     };
@@ -248,7 +104,8 @@ fn pick(v: &ImageEditor, rng: &mut SmallRng) -> Part {
         75..=81 => of(|p| matches!(p, Part::Extents(..) | Part::Indirect(_))),
         82..=89 => of(|p| matches!(p, Part::Xattrs(_))),
         90..=91 => of(|p| matches!(p, Part::Symlink(_))),
-        92..=94 => of(|p| matches!(p, Part::JournalSuper(_))),
+        92..=93 => of(|p| matches!(p, Part::JournalSuper(_))),
+        94..=96 => of(|p| matches!(p, Part::Quota(..) | Part::Content(_))),
         _ => of(|p| matches!(p, Part::Orphans(..) | Part::Mmp(_) | Part::ReservedGdt(_))),
     };
     *list.choose(rng).unwrap_or_else(|| v.parts.choose(rng).expect("parts"))
@@ -329,6 +186,41 @@ fn inode(v: &mut ImageEditor, rng: &mut SmallRng, ino: u32) -> String {
             field(v, rng, Part::Inode(ino), &[(0x28 + slot, 4)])
         }
     }
+}
+
+/// A whole block: zeros, noise, or what another part holds.
+fn whole(v: &mut ImageEditor, rng: &mut SmallRng, part: Part) -> String {
+    let (at, len) = v.range(part);
+    let (bytes, what) = match rng.random_range(0..4) {
+        0 => (vec![0; len], "zeros".to_owned()),
+        1 => ((0..len).map(|_| rng.random()).collect(), "noise".to_owned()),
+        _ => {
+            let blocks: Vec<_> = v.parts.iter().copied().filter(|p| p.is_block()).collect();
+            let other = *blocks.choose(rng).expect("blocks");
+            let (from, len) = v.range(other);
+            (v.bytes[from..from + len].to_vec(), format!("bytes of {other:?}"))
+        }
+    };
+    v.write(at, &bytes);
+    what
+}
+
+/// A block of a quota file.
+fn quota(v: &mut ImageEditor, rng: &mut SmallRng, part: Part) -> String {
+    let (at, len) = v.range(part);
+    let first = matches!(part, Part::Quota(_, true));
+    // Blocks of quota files have 1024 bytes.
+    let piece = 1024 * rng.random_range(0..len / 1024);
+    let entry = 16 + 72 * rng.random_range(0..14).min(rng.random_range(0..14));
+    let in_use = le32(&v.bytes, at + piece + entry + 24) != 0;
+    let (from, fields) = match rng.random_range(0..4) {
+        0 | 1 if in_use => (entry, QUOTA_ENTRY),
+        0 if first && piece == 0 => (0, QUOTA_HEADER),
+        _ if first && piece == 0 && rng.random_bool(0.8) => (0, QUOTA_HEADER),
+        _ => (0, QUOTA_TREE),
+    };
+    let fields: Vec<_> = fields.iter().map(|(at, width)| (piece + from + at, *width)).collect();
+    field(v, rng, part, &fields)
 }
 
 /// An extent node.
