@@ -1,7 +1,11 @@
 //! Encrypted files: their keys and policies, their targets and sizes, and what is refused. (Names
 //! in directories: `dir/names.rs`. Contents: `data/encryption.rs`.)
 
-use extol_fscrypt::{Checked, Context, FileKey, MasterKey, NoKeyName, Policy, symlink};
+use std::sync::Arc;
+
+use extol_fscrypt::{
+    Checked, Context, FileKey, MasterKey, NoKeyName, Policy, Unsupported, symlink,
+};
 use extol_jbd2::Handle;
 use extol_ondisk::xattr::index;
 use extol_ondisk::{Compat, FileType, InodeFlags, RoCompat};
@@ -12,6 +16,7 @@ use rand::rngs::OsRng;
 use crate::error;
 use crate::inline;
 use crate::map::{self, Mapping};
+use crate::name_keys::Of;
 use crate::node::Node;
 use crate::volume::Volume;
 use crate::xattr::{self, Values};
@@ -28,10 +33,15 @@ pub(crate) fn is_encrypted(node: &Node) -> bool {
 
 /// The key of the names in a directory, or of the target of a symbolic link: if it is encrypted and
 /// the key is there.
-pub(crate) fn names_key(vol: &Volume, node: &Node) -> Result<Option<FileKey>> {
-    with_key(vol, node, |master, policy, context| {
-        FileKey::names(master, policy, context, node.ino.0).ok()
-    })
+pub(crate) fn names_key(vol: &Volume, node: &Node) -> Result<Option<Arc<FileKey>>> {
+    let Some(context) = keyed_context(vol, node)? else { return Ok(None) };
+    let casefold = node.raw.flags.contains(InodeFlags::CASEFOLD);
+    let of = Of { ino: node.ino.0, casefold, context };
+    Ok(vol.name_keys.get(of, |of| {
+        with_key(vol, node, &of.context, |master, policy, context| {
+            FileKey::names(master, policy, context, node.ino.0).ok()
+        })
+    }))
 }
 
 /// The key of the contents of an encrypted regular file.
@@ -44,48 +54,64 @@ pub(crate) fn contents_key(vol: &Volume, node: &Node) -> Result<FileKey> {
         let what = "encrypted contents inside an inode";
         return Err(FsError::corrupt(what).in_inode(node.ino.0.into()));
     }
-    let key = with_key(vol, node, |master, policy, context| {
+    let Some(context) = keyed_context(vol, node)? else { return Err(FsError::NoKey) };
+    let key = with_key(vol, node, &context, |master, policy, context| {
         FileKey::contents(master, policy, context, node.ino.0).ok()
-    })?;
+    });
     key.ok_or(FsError::NoKey)
 }
 
-/// What `make` makes of a master key and the policy of an inode. None without the key, or with a
-/// policy that cannot be used.
-fn with_key(
-    vol: &Volume,
-    node: &Node,
-    make: impl FnOnce(&MasterKey, &Checked, &Context) -> Option<FileKey>,
-) -> Result<Option<FileKey>> {
+/// The context of an encrypted inode, as it is stored, if the volume has keys.
+fn keyed_context(vol: &Volume, node: &Node) -> Result<Option<Vec<u8>>> {
     if vol.keys.is_empty() || !is_encrypted(node) {
         return Ok(None);
     }
-    let Some(bytes) = stored_context(vol, node)? else {
-        return Err(
-            FsError::corrupt("encrypted inode without a context").in_inode(node.ino.0.into())
-        );
-    };
-    let Ok(context) = Context::parse(&bytes) else { return Ok(None) };
-    let Some(master) = vol.keys.find(&context.policy.key) else { return Ok(None) };
+    let missing =
+        || FsError::corrupt("encrypted inode without a context").in_inode(node.ino.0.into());
+    stored_context(vol, node)?.map(Some).ok_or_else(missing)
+}
+
+/// What `make` makes of a master key and the policy of an inode with this context. None without the
+/// key, or with a policy that cannot be used.
+fn with_key(
+    vol: &Volume,
+    node: &Node,
+    context: &[u8],
+    make: impl FnOnce(&MasterKey, &Checked, &Context) -> Option<FileKey>,
+) -> Option<FileKey> {
+    let context = Context::parse(context).ok()?;
+    let master = vol.keys.find(&context.policy.key)?;
+    let policy = check(vol, node, &context.policy).ok()?;
+    make(&master, &policy, &context)
+}
+
+/// A policy as one that can be used for an inode of this volume.
+pub(crate) fn check(
+    vol: &Volume,
+    node: &Node,
+    policy: &Policy,
+) -> std::result::Result<Checked, Unsupported> {
     let volume = extol_fscrypt::Volume {
         block_bits: vol.geo.block_size.bits() as u8,
         huge_files: vol.geo.ro_compat.contains(RoCompat::HUGE_FILE),
         stable_inodes: vol.geo.compat().contains(Compat::STABLE_INODES),
         uuid: vol.geo.uuid,
     };
-    let casefold = node.raw.flags.contains(InodeFlags::CASEFOLD);
-    let Ok(policy) = context.policy.check(&volume, casefold) else { return Ok(None) };
-    Ok(make(master, &policy, &context))
+    policy.check(&volume, node.raw.flags.contains(InodeFlags::CASEFOLD))
 }
 
 fn stored_context(vol: &Volume, node: &Node) -> Result<Option<Vec<u8>>> {
     xattr::get_stored(vol, node, index::ENCRYPTION, Context::XATTR)
 }
 
+/// The context of an encrypted inode. None: there is none, or one of a later version.
+pub(crate) fn context(vol: &Volume, node: &Node) -> Result<Option<Context>> {
+    Ok(stored_context(vol, node)?.and_then(|bytes| Context::parse(&bytes).ok()))
+}
+
 /// The policy of an encrypted inode. None: there is none, or one of a later version.
 pub(crate) fn policy(vol: &Volume, node: &Node) -> Result<Option<Policy>> {
-    let context = stored_context(vol, node)?.and_then(|bytes| Context::parse(&bytes).ok());
-    Ok(context.map(|context| context.policy))
+    Ok(context(vol, node)?.map(|context| context.policy))
 }
 
 /// True for files that are encrypted in an encrypted directory: all but devices, pipes and sockets.
@@ -115,10 +141,20 @@ pub(crate) fn check_add(vol: &Volume, dir: &Node) -> Result<()> {
     if !is_encrypted(dir) {
         return Ok(());
     }
-    if dir.raw.flags.contains(InodeFlags::CASEFOLD) {
-        return Err(FsError::NotSupported("new names in an encrypted case-insensitive directory"));
-    }
     names_key(vol, dir)?.map(drop).ok_or(FsError::NoKey)
+}
+
+/// Refuses to let an encrypted directory fold names whose hashes it has no key for: one of another
+/// version than 2, or any without its key.
+pub(crate) fn check_fold(vol: &Volume, dir: &Node) -> Result<()> {
+    if !is_encrypted(dir) {
+        return Ok(());
+    }
+    let key = names_key(vol, dir)?.ok_or(FsError::NoKey)?;
+    match key.dir_hash() {
+        Some(_) => Ok(()),
+        None => Err(FsError::Invalid("case folding needs an encryption policy of version 2")),
+    }
 }
 
 /// The context of an inode of this kind that is about to be made in a directory, with a nonce of
@@ -128,13 +164,32 @@ pub(crate) fn inherit(vol: &Volume, dir: &Node, kind: FileType) -> Result<Option
         return Ok(None);
     }
     let policy = policy(vol, dir)?.ok_or(FsError::NoKey)?;
-    let mut nonce = [0; extol_fscrypt::NONCE_LEN];
-    OsRng.try_fill_bytes(&mut nonce).map_err(|e| FsError::Io(format!("random bytes: {e}")))?;
-    Ok(Some(Context { policy, nonce }))
+    new_context(policy).map(Some)
 }
 
-/// Makes a new inode an encrypted one, before anything is put into it. Credits and blocks: those of
-/// an attribute of [`CONTEXT_LEN`] bytes.
+/// A context with a nonce of its own.
+pub(crate) fn new_context(policy: Policy) -> Result<Context> {
+    let mut nonce = [0; extol_fscrypt::NONCE_LEN];
+    OsRng.try_fill_bytes(&mut nonce).map_err(|e| FsError::Io(format!("random bytes: {e}")))?;
+    Ok(Context { policy, nonce })
+}
+
+/// Makes an inode in which nothing is an encrypted one, whether its key is there or not. Credits
+/// and blocks: those of an attribute of [`CONTEXT_LEN`] bytes.
+pub(crate) fn mark(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    values: &mut Values<'_>,
+    context: &Context,
+) -> Result<()> {
+    let name = (index::ENCRYPTION, Context::XATTR);
+    xattr::set_stored(vol, h, node, values, name, Some(&context.to_bytes()), XattrSet::Create)?;
+    node.raw.flags.insert(InodeFlags::ENCRYPT);
+    Ok(())
+}
+
+/// [`mark`]s a new inode, before anything is put into it.
 ///
 /// # Errors
 /// [`FsError::NoKey`] if the key does not fit the kind of the inode.
@@ -145,9 +200,7 @@ pub(crate) fn store(
     values: &mut Values<'_>,
     context: &Context,
 ) -> Result<()> {
-    node.raw.flags.insert(InodeFlags::ENCRYPT);
-    let name = (index::ENCRYPTION, Context::XATTR);
-    xattr::set_stored(vol, h, node, values, name, Some(&context.to_bytes()), XattrSet::Create)?;
+    mark(vol, h, node, values, context)?;
     match node.raw.is_regular() {
         true => contents_key(vol, node).map(drop),
         false => names_key(vol, node)?.map(drop).ok_or(FsError::NoKey),

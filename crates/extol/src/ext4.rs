@@ -4,8 +4,10 @@
 mod batch;
 mod blocks;
 mod current;
+mod encryption;
 mod handle;
 mod mountable;
+mod old_quotas;
 mod quotas;
 mod reopen;
 mod resize;
@@ -64,6 +66,20 @@ struct InodeReader<'f> {
 }
 
 impl Reader for InodeReader<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.read_on(self.ino, offset, buf, &self.ahead)
+    }
+}
+
+/// The same, with the file system in it. It holds no reference on the inode: what was read ahead
+/// for an inode that is another one now is not used (RA-1).
+struct KeptReader {
+    fs: Arc<Ext4>,
+    ino: u32,
+    ahead: FileReadahead,
+}
+
+impl Reader for KeptReader {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.fs.read_on(self.ino, offset, buf, &self.ahead)
     }
@@ -149,6 +165,11 @@ impl Ext4 {
     /// Makes a name. The inode comes with a reference, which goes with an error.
     fn make_name(&self, dir: u32, work: impl FnOnce(&MountedFs) -> Result<Attr>) -> Result<Attr> {
         self.change_names(&[dir], work, |fs, attr| references::forget(fs, attr.id.ino, 1))
+    }
+
+    /// Refuses to open a file that was found in an encrypted directory to which it does not belong.
+    pub(crate) fn check_place(&self, ino: u32) -> Result<()> {
+        if self.fs().table.is_misplaced(ino) { Err(FsError::NotPermitted) } else { Ok(()) }
     }
 
     /// Reads an open file, with what was read ahead for it.
@@ -319,6 +340,11 @@ impl FileSystem for Ext4 {
         })
     }
 
+    fn statfs_at(&self, ino: u32) -> Result<StatFs> {
+        let all = self.statfs()?;
+        self.op(|fs| crate::quotas::within_project(fs, ino, all))
+    }
+
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
         self.op(|fs| xattrs::get(fs, ino, name))
     }
@@ -438,6 +464,14 @@ impl VolumeControl for Ext4 {
 
     fn quota_by_text(&self, request: &str) -> std::result::Result<Vec<String>, RemountError> {
         self.answer_about_quotas(request)
+    }
+
+    fn encryption_nonce(&self, ino: u32) -> Result<[u8; 16]> {
+        self.context(ino).map(|context| context.nonce)
+    }
+
+    fn encryption_by_text(&self, request: &str) -> std::result::Result<Vec<String>, RemountError> {
+        self.answer_about_encryption(request)
     }
 
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {

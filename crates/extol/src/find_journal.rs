@@ -112,8 +112,7 @@ fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult
     if log_sb.uuid != sb.journal_uuid {
         return refuse("the external journal belongs to another volume (its uuid does not match)");
     }
-    let len = u32::try_from(device.size() >> geo.block_size.bits()).unwrap_or(u32::MAX);
-    let map = LogMap::identity(geo.block_size, len);
+    let map = LogMap::of_device(geo.block_size, device.size());
     let jsb = recovery::read_superblock(&*device, &map)?;
     if jsb.nr_users != 1 {
         return refuse(format!(

@@ -62,6 +62,12 @@ pub struct Info {
     /// Why a mount would have no fast commits; `None` if it would (unless `nofast_commit` says
     /// otherwise).
     pub no_fast_commits: Option<String>,
+    /// How names are folded in casefolded directories, as mke2fs spells it; `None` without the
+    /// feature.
+    pub encoding: Option<String>,
+    /// Flags of the encoding: "strict" (names are valid), "no_compat_fallback" (names have no
+    /// hashes of Linux 6.12), others as numbers.
+    pub encoding_flags: Vec<String>,
     /// Why Extol would refuse to mount it read-write; `None` if it would not.
     pub refused: Option<String>,
     /// Mounts since the last check.
@@ -138,6 +144,8 @@ pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<In
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
+        encoding: sb.encoding_name().map(str::to_owned),
+        encoding_flags: sb.encoding_flag_names(),
         refused: device
             .write_refusal()
             .or_else(|| dry_run::refusal(device, &with_journal_of(options))),
@@ -265,9 +273,14 @@ impl fmt::Display for Info {
                 },
             ),
             ("Features", self.features.join(" ")),
-            ("Read-write with Extol", self.refused.clone().unwrap_or_else(|| "yes".to_owned())),
         ];
-        for (name, value) in rows {
+        let encoding = self.encoding.iter().map(|encoding| {
+            let words = [std::slice::from_ref(encoding), &self.encoding_flags[..]].concat();
+            ("Encoding of names", words.join(" "))
+        });
+        let last =
+            [("Read-write with Extol", self.refused.clone().unwrap_or_else(|| "yes".to_owned()))];
+        for (name, value) in rows.into_iter().chain(encoding).chain(last) {
             writeln!(f, "{name:<22} {value}")?;
         }
         Ok(())
@@ -385,7 +398,6 @@ fn inspect_journal_device(
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
     let block_size = BlockSize::new(sb.block_bytes())
         .ok_or_else(|| OpenError("damaged superblock: impossible size of blocks".into()))?;
-    let len = u32::try_from(device.size() >> block_size.bits()).unwrap_or(u32::MAX);
-    let map = LogMap::identity(block_size, len);
+    let map = LogMap::of_device(block_size, device.size());
     Ok(extol_jbd2::inspect::inspect(&**device, &map, u64::MAX)?)
 }

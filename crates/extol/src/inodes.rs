@@ -52,6 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+use extol_ondisk::xattr::ibody_names_inodes;
 use extol_ondisk::{Inode, InodeFlags, InodeNr};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, OpenNr, Result};
@@ -61,6 +62,7 @@ pub(crate) use cell::{Cell, InodeState, WriteGuard};
 
 use crate::node::Node;
 use crate::volume::Volume;
+use crate::xattr;
 
 const SHARDS: usize = 64;
 const CLOCK_STEPS: usize = 8;
@@ -73,6 +75,8 @@ struct Refs {
     open: u32,
     /// The inode is deleted, and its number held.
     held: bool,
+    /// It was found in an encrypted directory to which it does not belong.
+    misplaced: bool,
 }
 
 #[derive(Default)]
@@ -156,8 +160,14 @@ impl Shard {
     }
 }
 
-/// The inode, if a name may lead to it.
-fn named(ino: u32, raw: Inode) -> Result<Inode> {
+/// The inode, if a name may lead to it. (Without the feature of values in inodes, an inode that
+/// names one is damaged: what would become of the value?)
+fn named(vol: &Volume, ino: u32, raw: Inode) -> Result<Inode> {
+    let names_value = raw.extra_isize != 0 && ibody_names_inodes(&raw.tail);
+    if names_value && !xattr::are_values_allowed(vol) {
+        let what = "attribute value in an inode, without the feature ea_inode";
+        return Err(FsError::corrupt(what).in_inode(ino.into()));
+    }
     if raw.flags.contains(InodeFlags::EA_INODE) {
         let what = "a name leads to an inode that holds the value of an attribute";
         return Err(FsError::corrupt(what).in_inode(ino.into()));
@@ -225,7 +235,7 @@ impl InodeTable {
         let mut state = cell.state.write();
         shard.insert(&cell, self.capacity);
         drop(shard);
-        match vol.read_inode(InodeNr(ino)).and_then(|raw| named(ino, raw)) {
+        match vol.read_inode(InodeNr(ino)).and_then(|raw| named(vol, ino, raw)) {
             Ok(raw) => {
                 cell.set_kind(raw.is_dir());
                 self.note_flags(raw.flags);
@@ -303,6 +313,18 @@ impl InodeTable {
         self.shard(ino).lock().refs.entry(ino).or_default().lookups += 1;
     }
 
+    /// An inode on which there is a reference is in an encrypted directory to which it does not
+    /// belong: as long as there is one, it is not opened. (Linux refuses an open by this name only;
+    /// here other names that a front end knows lead to the same inode.)
+    pub fn note_misplaced(&self, ino: u32) {
+        self.shard(ino).lock().refs.entry(ino).or_default().misplaced = true;
+    }
+
+    /// True after that.
+    pub fn is_misplaced(&self, ino: u32) -> bool {
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.misplaced)
+    }
+
     /// Takes a reference; gives the cell if it is in memory.
     pub fn refer(&self, ino: u32) -> Option<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
@@ -326,11 +348,27 @@ impl InodeTable {
         let mut shard = self.shard(ino).lock();
         let refs = shard.refs.entry(ino).or_default();
         let held = refs.held;
+        let misplaced = refs.misplaced;
         if held || shard.is_lost(ino) {
             return Err(FsError::Stale);
         }
+        if misplaced {
+            return Err(FsError::NotPermitted);
+        }
         shard.refs.entry(ino).or_default().open += 1;
         Ok(OpenNr(self.opens.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+
+    /// True if the front end has it open.
+    pub fn is_open(&self, ino: u32) -> bool {
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.open > 0)
+    }
+
+    /// All inodes that the front end knows, and the root.
+    pub fn referenced(&self) -> Vec<u32> {
+        let shards = self.shards.iter();
+        let known = shards.flat_map(|s| s.lock().refs.keys().copied().collect::<Vec<_>>());
+        known.chain([InodeNr::ROOT.0]).collect()
     }
 
     /// The front end has closed it; true as for [`release`](Self::release).

@@ -29,7 +29,8 @@
 //!   volume  dir  encrypted  xattr  inline  map  quota  fast_commit   what is on the device
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
-//!   keys  runtime_options  fast_commit_support  superblock  node  options  error
+//!   keys  encryption  name_keys  runtime_options  fast_commit_support
+//!   superblock  node  options  error
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
@@ -44,6 +45,7 @@ pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
 pub(crate) mod encrypted;
+pub mod encryption;
 pub(crate) mod error;
 pub(crate) mod error_state;
 mod ext4;
@@ -60,6 +62,7 @@ pub(crate) mod maintenance;
 pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod mounted;
+pub(crate) mod name_keys;
 pub(crate) mod node;
 pub(crate) mod ops;
 pub mod options;

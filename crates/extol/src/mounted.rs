@@ -12,8 +12,9 @@ use std::time::Duration;
 use extol_block::{DeviceError, SharedDevice};
 use extol_jbd2::Handle;
 use extol_jbd2::recovery::OverlayDevice;
+use extol_ondisk::geometry::GOOD_OLD_INODE_SIZE;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Superblock, Time};
+use extol_ondisk::{Compat, Incompat, InodeFlags, InodeNr, RoCompat, Superblock, Time};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Tally, Wakeup};
 use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
@@ -28,6 +29,7 @@ use crate::encrypted;
 use crate::error::{self, OpenError, OpenResult};
 use crate::error_state::record::ErrorState;
 use crate::fast_commit::eligibility::Change;
+use crate::fast_commit::{self, Delta, Reason};
 use crate::fast_commit_support::Obstacle;
 use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
@@ -287,6 +289,43 @@ impl MountedFs {
             Author::Process(creds) => Some(self.may_use_reserve(creds)),
             Author::Owner | Author::Cache => None,
         }
+    }
+
+    /// Called before a file gets attributes: the volume gets the feature, as by Linux.
+    pub fn need_attributes(&self) -> Result<()> {
+        self.need(Compat::EXT_ATTR, RoCompat::empty())
+    }
+
+    /// Called before a file becomes so long: the volume gets the feature for 2 GiB and more.
+    pub fn need_size(&self, size: u64) -> Result<()> {
+        if size <= i32::MAX as u64 {
+            Ok(())
+        } else {
+            self.need(Compat::empty(), RoCompat::LARGE_FILE)
+        }
+    }
+
+    /// Switches features on that a volume lacks, in a transaction before that of their first use.
+    /// One of revision 0, which has no features, gets what they need.
+    fn need(&self, compat: Compat, ro_compat: RoCompat) -> Result<()> {
+        let has = |sb: &Superblock| {
+            sb.feature_compat.contains(compat) && sb.feature_ro_compat.contains(ro_compat)
+        };
+        if self.sb.read(|sb| sb.rev_level > 0 && has(sb)) {
+            return Ok(());
+        }
+        self.transact(1, |h| {
+            fast_commit::note(h, Delta::AllIneligible { reason: Reason::Attributes });
+            self.sb.update(h, |sb| {
+                sb.feature_compat |= compat;
+                sb.feature_ro_compat |= ro_compat;
+                if sb.rev_level == 0 {
+                    sb.rev_level = 1;
+                    sb.first_ino = InodeNr::GOOD_OLD_FIRST.0;
+                    sb.inode_size = GOOD_OLD_INODE_SIZE;
+                }
+            })
+        })
     }
 
     /// Called before data of files is written to free blocks.

@@ -14,9 +14,11 @@ use smallvec::SmallVec;
 
 use crate::alloc::Allocator;
 use crate::dir::dentry_cache::DentryCache;
+use crate::dir::looked_through::LookedThrough;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
-use crate::keys::Keys;
+use crate::keys::KeyRing;
+use crate::name_keys::NameKeys;
 use crate::node::Node;
 use crate::quota::usage::{Ids, Room, Usage};
 use crate::xattr::sharing::Sharing;
@@ -75,7 +77,11 @@ pub(crate) struct Volume {
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
     /// Keys of encrypted files.
-    pub keys: Keys,
+    pub keys: KeyRing,
+    /// Keys that were derived of them.
+    pub name_keys: NameKeys,
+    /// Casefolded directories that were looked through.
+    pub misplaced: LookedThrough,
     /// The dentry cache.
     pub dentries: DentryCache,
     /// What keeps the usage of owners, once it does.
@@ -98,7 +104,9 @@ impl Volume {
             geo,
             alloc,
             sharing: Sharing::default(),
-            keys: Keys::default(),
+            keys: KeyRing::default(),
+            name_keys: NameKeys::default(),
+            misplaced: LookedThrough::default(),
             dentries: DentryCache::default(),
             accounts: OnceLock::new(),
             dirs_damaged: AtomicBool::new(false),
@@ -200,6 +208,12 @@ impl Volume {
     /// Err if a limit of its owners does not let a new inode come.
     pub fn promise_inode(&self, ino: InodeNr, ids: Ids) -> Result<()> {
         let room = Room { space: 0, inodes: 1 };
+        self.accounts_of(ino).map_or(Ok(()), |accounts| accounts.promise(self, ino, ids, room))
+    }
+
+    /// Err if a limit of its owners does not let an inode have one more block for its map.
+    pub fn promise_block(&self, ino: InodeNr, ids: Ids) -> Result<()> {
+        let room = Room { space: self.bytes_of(1), inodes: 0 };
         self.accounts_of(ino).map_or(Ok(()), |accounts| accounts.promise(self, ino, ids, room))
     }
 

@@ -6,7 +6,7 @@ use extol_testkit::{assert_drawing, assert_layers};
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
-    &["keys"],
+    &["keys", "name_keys", "encryption"],
     &["options"],
     &["node"],
     &["superblock"],
@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["fast_commit/eligibility"],
     // What is on the device. Inodes are read and written through the volume, which tells fast
     // commits of each change, and keeps the dentry cache and the shared attribute blocks.
-    &["dir/dentry_cache", "xattr/sharing"],
+    &["dir/dentry_cache", "dir/looked_through", "xattr/sharing"],
     &["quota/usage"],
     &["volume"],
     &["map"],

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use extol::vfs::{Creds, Fallocate, FileSystem, NewNode, RenameFlags, SetAttr, XattrSet};
+use extol_block::{BlockDevice, MemDevice};
 
 const VARIANTS: &[&[&str]] = &[
     &["-t", "ext4"],
@@ -82,6 +83,28 @@ fn a_little_of_everything_is_clean() {
         assert_eq!(fs.readlink(fs.lookup(fs.root(), b"slow").unwrap().id.ino).unwrap().len(), 200);
         fs.unmount().unwrap();
         assert_clean(&dev, &format!("{args:?} again"));
+    }
+}
+
+/// Tools leave volumes that are clean by their state, and whose superblock counts wrong
+/// (`e2fsck -E journal_only` behind a crash).
+#[test]
+fn free_blocks_are_those_that_the_groups_have() {
+    let dev = image("16M", &["-t", "ext4", "-O", "^metadata_csum"]);
+    let free_of = |dev: &MemDevice| {
+        let mut field = [0; 4];
+        dev.read_at(&mut field, 1024 + 12).unwrap();
+        u32::from_le_bytes(field)
+    };
+    let right = free_of(&dev);
+    for wrong in [right + 300, right - 300] {
+        dev.write_at(&wrong.to_le_bytes(), 1024 + 12).unwrap();
+        let fs = open(&dev, "");
+        assert_eq!(fs.stats().free_blocks, u64::from(right), "{wrong}");
+        file(&fs, fs.root(), &wrong.to_string());
+        fs.unmount().unwrap();
+        assert_eq!(free_of(&dev), right);
+        assert_clean(&dev, "counted");
     }
 }
 

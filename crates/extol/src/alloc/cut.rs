@@ -20,7 +20,7 @@ use extol_ondisk::{Geometry, GroupDesc, GroupFlags, GroupNr, bitmap};
 use extol_vfs::{FsError, Result};
 
 use super::bits::{Span, split};
-use super::zones::places;
+use super::borders::Borders;
 use super::{Allocator, Run};
 use crate::error;
 
@@ -83,16 +83,16 @@ impl Allocator {
     pub const MOVE_FIXED_CREDITS: u32 = 2 + 1 + 1 + 4;
 
     /// A bitmap or inode table of a group lies at `to` from now on, which was taken. A table was
-    /// copied before. (This may change a bitmap.)
+    /// copied before. (This may change a bitmap.) `left`: the blocks that become free.
     pub fn move_fixed(
         self: &Arc<Self>,
         h: &mut Handle,
         nr: GroupNr,
         what: Fixed,
-        to: Run,
+        (left, to): (Run, Run),
     ) -> Result<()> {
         self.commit_take(h, to)?;
-        let old = {
+        {
             let group = self.group(nr)?;
             let mut state = group.lock();
             let mut desc = *state.desc()?;
@@ -111,11 +111,13 @@ impl Allocator {
                 Fixed::InodeBitmap => state.inodes.iter_mut().for_each(|map| map.home = None),
                 Fixed::InodeTable => group.move_table(to.start),
             }
-            old
-        };
-        self.unprotect(old);
+        }
         self.protect(to);
-        self.free(h, old)
+        if left.len == 0 {
+            return Ok(());
+        }
+        self.unprotect(left);
+        self.free(h, left)
     }
 
     /// The block bitmap of a group is on the device from now on, though nothing but its own
@@ -150,7 +152,7 @@ impl Allocator {
     pub fn used_behind(&self, limit: BlockNr) -> Result<u64> {
         let mut used = 0;
         self.behind(limit, &mut |nr, desc, from, zones| {
-            let len = self.geo.group_blocks(nr);
+            let len = self.geo.group_clusters(nr);
             let own: u32 =
                 zones.iter().map(|zone| zone.end().saturating_sub(zone.start.max(from))).sum();
             let all = if from == 0 {
@@ -164,11 +166,11 @@ impl Allocator {
             used += u64::from(all.saturating_sub(own));
             Ok(true)
         })?;
-        Ok(used)
+        Ok(self.geo.cluster_blocks(used))
     }
 
     /// Calls `each` with every group that was used and reaches behind `limit`: its descriptor, its
-    /// first block behind the limit, and what is the volume's own in it; until that gives false.
+    /// first cluster behind the limit, and what is the volume's own in it; until that gives false.
     fn behind(&self, limit: BlockNr, each: &mut Behind<'_>) -> Result<()> {
         for nr in (self.geo.group_of_block(limit).0..self.geo.groups()).map(GroupNr) {
             let desc = self.group_desc(nr)?;
@@ -176,7 +178,7 @@ impl Allocator {
                 continue;
             }
             let from = limit.0.saturating_sub(self.geo.group_first_block(nr).0);
-            let from = u32::try_from(from).unwrap_or(u32::MAX);
+            let from = u32::try_from(self.geo.clusters(from)).unwrap_or(u32::MAX);
             if !each(nr, &desc, from, &self.table.zones(&self.journal, nr, &desc))? {
                 break;
             }
@@ -189,17 +191,17 @@ impl Allocator {
     pub fn in_use_behind(&self, limit: BlockNr) -> Result<Option<BlockNr>> {
         let mut found = None;
         self.behind(limit, &mut |nr, desc, from, zones| {
-            let blocks = self.geo.group_blocks(nr);
+            let clusters = self.geo.group_clusters(nr);
             let own: u32 = zones.iter().map(|zone| zone.len).sum();
-            if from == 0 && desc.free_blocks.checked_add(own) == Some(blocks) {
+            if from == 0 && desc.free_blocks.checked_add(own) == Some(clusters) {
                 return Ok(true);
             }
             let bitmap = self.journal.read(BlockNr(desc.block_bitmap)).map_err(error::journal)?;
             let mut at = from;
-            while let Some(bit) = bitmap::find_set(&bitmap.data(), at, blocks) {
+            while let Some(bit) = bitmap::find_set(&bitmap.data(), at, clusters) {
                 let zone = zones.iter().find(|zone| (zone.start..zone.end()).contains(&bit));
                 let Some(zone) = zone else {
-                    found = Some(self.geo.group_first_block(nr).plus(u64::from(bit)));
+                    found = Some(self.run_of(nr, Span { start: bit, len: 1 }).start);
                     return Ok(false);
                 };
                 at = zone.end();
@@ -225,6 +227,7 @@ impl Cut {
     pub fn plan(alloc: &Allocator, smaller: &Geometry) -> Result<Self> {
         let geo = &alloc.geo;
         let kept = smaller.groups();
+        let shared = Borders::of(alloc, smaller, 0..kept)?;
         let mut freed: BTreeMap<GroupNr, Vec<Span>> = BTreeMap::new();
         freed.entry(GroupNr(kept.saturating_sub(1))).or_default();
         let mut gone = (0, 0);
@@ -232,8 +235,9 @@ impl Cut {
             let desc = alloc.group_desc(nr)?;
             gone.0 += u64::from(desc.free_blocks);
             gone.1 += u64::from(desc.free_inodes);
-            for (start, len) in places(geo, &desc) {
-                let parts = split(geo, BlockNr(start), len);
+            for what in Fixed::ALL {
+                let run = shared.left(geo, what.run(geo, &desc), 0);
+                let parts = split(geo, run.start, run.len.into());
                 for (group, span) in parts.filter(|(group, _)| group.0 < kept) {
                     freed.entry(group).or_default().push(span);
                 }
@@ -242,8 +246,10 @@ impl Cut {
         for nr in (0..kept).map(GroupNr) {
             let (before, after) = (geo.base_meta_blocks(nr), smaller.base_meta_blocks(nr));
             if after < before {
-                let span = Span { start: after, len: before - after };
-                freed.entry(nr).or_default().push(span);
+                let start = geo.group_first_block(nr).plus(after.into());
+                let run = shared.left(geo, Run { start, len: before - after }, 0);
+                let parts = split(geo, run.start, run.len.into());
+                freed.entry(nr).or_default().extend(parts.map(|(_, span)| span));
             }
         }
         Ok(Self { smaller: smaller.clone(), freed, gone })
@@ -280,7 +286,7 @@ impl Cut {
         alloc.load_blocks(group, &mut state)?;
         let (mut desc, map) = state.parts()?;
         let was = desc.free_blocks;
-        let len = self.smaller.group_blocks(nr);
+        let len = self.smaller.group_clusters(nr);
         let buf = alloc.open_block_bitmap(h, group, &mut desc, &map.zones, &mut map.home)?;
         let changed = h.modify(buf, |bytes| {
             if spans.iter().any(|s| bitmap::find_zero(bytes, s.start, s.end()).is_some()) {

@@ -49,12 +49,14 @@ use parking_lot::RwLock;
 
 mod bits;
 mod blocks;
+mod borders;
 mod cut;
 mod exact;
 mod group;
 mod grow;
 mod grow_only;
 mod held;
+mod initialise;
 mod inodes;
 mod itable;
 mod limit;
@@ -77,6 +79,7 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use borders::Borders;
 pub(crate) use cut::{Cut, Fixed};
 pub(crate) use options::{AllocOptions, Report};
 pub(crate) use space::Counters;
@@ -106,6 +109,12 @@ impl Run {
     #[must_use]
     pub fn end(self) -> BlockNr {
         self.start.plus(u64::from(self.len))
+    }
+
+    /// All blocks of the clusters that it touches.
+    pub fn whole_clusters(self, geo: &Geometry) -> Self {
+        let (start, end) = (geo.cluster_start(self.start), geo.cluster_end(self.end()));
+        Self { start, len: (end.0 - start.0) as u32 }
     }
 
     /// The first `len` blocks, and what is left behind them.

@@ -19,8 +19,8 @@ impl fmt::Debug for Report {
 /// How an allocator works.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocOptions {
-    /// The superblock's counters are right: the volume was unmounted cleanly. Else the descriptors
-    /// are summed up.
+    /// The superblock's counters are taken as they are: the volume was unmounted cleanly, and is
+    /// only read. Else the descriptors are summed up.
     pub trust_counters: bool,
     /// The log was not replayed yet: nothing is changed, and counts of groups are not compared.
     pub before_recovery: bool,

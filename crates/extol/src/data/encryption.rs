@@ -47,7 +47,10 @@ pub(crate) fn key(fs: &MountedFs, st: &InodeState) -> Result<Option<Arc<FileKey>
     if let Some(key) = st.key.get() {
         return Ok(Some(Arc::clone(key)));
     }
-    let key = Arc::new(encrypted::contents_key(&fs.vol, &st.node)?);
+    let key = match fs.vol.keys.lent(st.node.ino.0) {
+        Some(key) => key,
+        None => Arc::new(encrypted::contents_key(&fs.vol, &st.node)?),
+    };
     Ok(Some(Arc::clone(st.key.get_or_init(|| key))))
 }
 

@@ -88,6 +88,7 @@ fn grow(
     if keep_size || end <= st.node.raw.size {
         return Ok(());
     }
+    fs.need_size(end)?;
     write::zero_tail(fs, cell, st, st.node.raw.size)?;
     fs.transact(1, |h| {
         (st.node.raw.size, st.disk_size) = (end, end);
@@ -269,6 +270,7 @@ fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<
     if new > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
         return Err(FsError::FileTooLarge);
     }
+    fs.need_size(new)?;
     st.window.empty();
     shift(fs, st, from, i64::from(blocks), new)
 }

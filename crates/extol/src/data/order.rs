@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     Fsync,
     /// Writeback, or a large write.
     Other,
+    /// A write that is refused if limits do not allow the blocks of its map.
+    Limited,
 }
 
 /// Where data goes.

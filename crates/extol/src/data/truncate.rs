@@ -34,6 +34,7 @@ pub(crate) fn set_size(
     if size > map::max_file_size(&vol.geo, st.node.raw.flags) {
         return Err(FsError::FileTooLarge);
     }
+    fs.need_size(size)?;
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
         return set_inline_size(fs, st, size);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extol_ondisk::InodeFlags;
-use extol_vfs::{FsError, Result};
+use extol_vfs::{FsError, Result, is_direct};
 
 use super::cache::LARGE;
 use super::delalloc::Page;
@@ -34,6 +34,7 @@ pub(crate) fn write(
         return Err(FsError::FileTooLarge);
     }
     let data = &data[..data.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
+    fs.need_size(offset + data.len() as u64)?;
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
@@ -46,6 +47,7 @@ pub(crate) fn write(
     }
     let bs = fs.vol.geo.block_len();
     let direct = !fs.journals_data(st);
+    let large = if asks_for_map(fs, st) { bs } else { LARGE };
     // (What is encrypted is copied.)
     let most = if encryption::key(fs, st)?.is_some() { encryption::TOGETHER } else { usize::MAX };
     let mut done = 0;
@@ -55,7 +57,7 @@ pub(crate) fn write(
         let lblk = u32::try_from(at / bs as u64).map_err(|_| FsError::FileTooLarge)?;
         let inside = (at % bs as u64) as usize;
         let left = data.len() - done;
-        let step = if direct && inside == 0 && left >= LARGE {
+        let step = if direct && inside == 0 && left >= large {
             let whole = (left - left % bs).min(most);
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {
@@ -197,6 +199,7 @@ pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> 
     if let Some(run) = taken {
         let mut bytes = contents.to_vec();
         bytes.resize(needed as usize * bs, 0);
+        fs.note_data(run);
         let written = vol.dev.write_at(&bytes, run.start.offset(vol.geo.block_size));
         vol.journal.note_data_write();
         if let Err(e) = written {
@@ -286,15 +289,28 @@ fn put(
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
         data
     };
+    let end = start + (inside + bytes.len()) as u64;
+    let end = if part == Part::Contents { end } else { 0 };
+    if hole && asks_for_map(fs, st) {
+        // (Pages in front of it go first, as in [`write_direct`].)
+        flush::flush(fs, st)?;
+        return write_exact(fs, st, lblk, &data, end);
+    }
     let needs_cluster = hole && !clusters::is_held(fs, st, lblk)?;
     if (hole || unwritten) && !reserve_page(fs, st, u64::from(needs_cluster))? {
-        let end = start + (inside + bytes.len()) as u64;
-        return write_exact(fs, st, lblk, &data, if part == Part::Contents { end } else { 0 });
+        return write_exact(fs, st, lblk, &data, end);
     }
     st.pages.insert(lblk, Page { data, hole, reserved: needs_cluster, unwritten });
     fs.dirty.grow(bs);
     fs.dirty.add(cell, fs.clock.now_ns());
     Ok(())
+}
+
+/// True if limits must allow the blocks of a file's map before its data is accepted: without
+/// delayed allocation and with O_DIRECT, as in Linux.
+fn asks_for_map(fs: &MountedFs, st: &InodeState) -> bool {
+    let at_once = fs.runtime.nodelalloc.load() || fs.journals_data(st) || is_direct();
+    at_once && fs.quotas.get().is_some_and(|quotas| quotas.is_enforced())
 }
 
 /// Most mapping blocks that so many pages in holes can need: no two of them are neighbours.
@@ -418,8 +434,8 @@ fn write_reserved(
     });
     match reserved {
         Ok(reserved) => {
-            let (result, used) =
-                write_blocks(fs, st, lblk, blocks, source, reserved, Purpose::Other);
+            let purpose = if asks_for_map(fs, st) { Purpose::Limited } else { Purpose::Other };
+            let (result, used) = write_blocks(fs, st, lblk, blocks, source, reserved, purpose);
             (result, reserved.saturating_sub(used))
         }
         Err(e) => (Err(e), held),

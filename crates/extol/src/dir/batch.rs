@@ -21,12 +21,12 @@
 //!   positions are kept, and the reader continues inside the run.
 //! * Positions 0 and 1 belong to `.` and `..`.
 
-use extol_ondisk::htree::{HashVersion, Hasher};
+use extol_ondisk::htree::NameHash;
 use extol_ondisk::{FileType, InodeNr};
 use extol_vfs::{DirEntry, FileKind, FsError, Result};
 
+use super::hashes::Hashes;
 use super::shape::Shape;
-use super::sought;
 
 /// Position of the first ordinary entry.
 pub(super) const FIRST: u64 = 2;
@@ -116,20 +116,18 @@ impl Batch {
         self.low
     }
 
-    /// Adds an entry, which is listed as `shown` makes of its two hashes.
+    /// Adds an entry, which is listed as `shown` makes of its two hashes. Its name may have a hash
+    /// behind it.
     pub fn push(
         &mut self,
-        (hasher, shape): (&Hasher, &Shape<'_>),
+        (hashes, shape): (&Hashes, &Shape<'_>),
         (ino, kind): (InodeNr, Option<FileType>),
-        name: &[u8],
+        (name, stored): (&[u8], Option<NameHash>),
         shown: impl FnOnce([u32; 2]) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
-        let mut place = sought::hash(shape, hasher, name);
-        let shown = shown([place.hash, place.minor])?;
-        if hasher.version == HashVersion::Legacy {
-            // No minor hash there; any function of the name will do.
-            place.minor = Hasher { version: HashVersion::HalfMd4, ..*hasher }.hash(name).hash;
-        }
+        let hash = stored.unwrap_or_else(|| hashes.of(shape, name, None));
+        let shown = shown([hash.hash, hash.minor])?;
+        let place = hashes.place(name, hash);
         let at = position(place.hash, place.minor);
         self.push_at(at, ino, kind, shown.as_deref().unwrap_or(name));
         Ok(())

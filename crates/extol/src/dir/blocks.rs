@@ -43,6 +43,11 @@ impl<'v, 'd> Blocks<'v, 'd> {
         Self { vol, dir, shape: Shape::of(vol, dir), mapped: None }
     }
 
+    /// The directory.
+    pub fn dir(&self) -> &'d Node {
+        self.dir
+    }
+
     /// The device block that holds block `lblk`, `None` for a hole.
     fn find(&mut self, lblk: u32) -> Result<Option<BlockNr>> {
         if let Some((first, len, pblk)) = self.mapped

@@ -16,7 +16,7 @@ use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
 use super::search::{Spot, check_name, find, lookup_stored};
 use super::shape::{BlockKind, Shape, count};
-use super::sought::{self, Sought};
+use super::sought::Sought;
 use crate::fast_commit::eligibility;
 use crate::inline;
 use crate::map;
@@ -51,14 +51,15 @@ pub(crate) fn add(
     }
     vol.dentries.remove(dir.ino.0, name);
     let shape = Shape::of(vol, dir);
-    sought::check(&shape, name)?;
-    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    let sought = Sought::new(vol, dir, &shape, name)?;
+    sought.check(&shape)?;
+    let new = sought.entry(ino, shape.stored_type(kind))?;
     if !inline::is_inline(dir) {
         add_to_blocks(vol, h, dir, new)?;
     } else if lookup_stored(vol, dir, name)?.is_some() {
         return Err(FsError::Exists);
-    } else if !inline::dir_add(vol, dir, name, ino, kind)? {
-        add_outside(vol, h, dir, new)?;
+    } else if shape.hash_len > 0 || !inline::dir_add(vol, dir, name, ino, kind)? {
+        add_outside(vol, h, dir, Some(new))?;
     }
     eligibility::note_name(h, dir, name, None, Some(ino));
     Ok(())
@@ -81,7 +82,7 @@ pub(crate) fn add_at(
     };
     vol.dentries.remove(dir.ino.0, name);
     let shape = Shape::of(vol, dir);
-    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    let new = Sought::new(vol, dir, &shape, name)?.entry(ino, shape.stored_type(kind))?;
     put_in_leaf(h, &shape, vacant, new)?;
     eligibility::note_name(h, dir, name, None, Some(ino));
     Ok(true)
@@ -89,10 +90,7 @@ pub(crate) fn add_at(
 
 fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
     let shape = Shape::of(vol, dir);
-    if shape.indexed && !shape.searchable {
-        return Err(FsError::NotSupported("adding to an encrypted case-insensitive directory"));
-    }
-    if shape.searchable {
+    if shape.indexed {
         return match htree::add(vol, h, dir, new) {
             Err(IndexError::Structure(_)) if shape.seed.is_none() => {
                 dir.raw.flags.remove(InodeFlags::INDEX);
@@ -108,8 +106,19 @@ fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>
     linear::add(vol, h, dir, new, true)
 }
 
-/// Adds a name to a directory that has no more room in its inode: all entries move to a block.
-fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
+/// Moves all entries of a directory from its inode to a block. Credits: those of [`add`].
+pub(crate) fn leave_inode(vol: &Volume, h: &mut Handle, dir: &mut Node) -> Result<()> {
+    add_outside(vol, h, dir, None)
+}
+
+/// Moves all entries of a directory from its inode to a block, and adds one for which there is no
+/// room in the inode.
+fn add_outside(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    new: Option<NewEntry<'_>>,
+) -> Result<()> {
     let inside = inline::dir_entries(vol, dir)?;
     let before = dir.raw.clone();
     let shape = Shape::of(vol, dir);
@@ -117,11 +126,11 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
         inline::dir_drop(vol, dir)?;
         init(vol, h, dir, inside.parent)?;
         for entry in &inside.entries {
-            let file_type = shape.stored_type(entry.kind);
-            let old = NewEntry { name: &entry.name, ino: entry.ino, file_type };
+            let sought = Sought::new(vol, dir, &shape, &entry.name)?;
+            let old = sought.entry(entry.ino, shape.stored_type(entry.kind))?;
             add_to_blocks(vol, h, dir, old)?;
         }
-        add_to_blocks(vol, h, dir, new)
+        new.map_or(Ok(()), |new| add_to_blocks(vol, h, dir, new))
     })();
     if moved.is_err() {
         if !inline::is_inline(dir) {
@@ -137,14 +146,14 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let ino = if inline::is_inline(dir) {
+    let (ino, stored) = if inline::is_inline(dir) {
         let stored = name_inside(vol, dir, name)?;
-        inline::dir_remove(dir, &stored)?
+        (inline::dir_remove(dir, &stored)?, stored)
     } else {
         let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
         remove_from_block(vol, h, dir, name, &found)?
     };
-    eligibility::note_name(h, dir, name, Some(ino), None);
+    eligibility::note_name(h, dir, &stored, Some(ino), None);
     Ok(ino)
 }
 
@@ -160,18 +169,19 @@ pub(crate) fn remove_at(
     let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let ino = remove_from_block(vol, h, dir, name, found)?;
-    eligibility::note_name(h, dir, name, Some(ino), None);
+    let (ino, stored) = remove_from_block(vol, h, dir, name, found)?;
+    eligibility::note_name(h, dir, &stored, Some(ino), None);
     Ok(ino)
 }
 
-fn remove_from_block(
+/// Gives the inode, and the name that the entry had.
+fn remove_from_block<'n>(
     vol: &Volume,
     h: &mut Handle,
     dir: &Node,
-    name: &[u8],
+    name: &'n [u8],
     found: &Found,
-) -> Result<InodeNr> {
+) -> Result<(InodeNr, Cow<'n, [u8]>)> {
     let shape = Shape::of(vol, dir);
     let name = found.name(&shape, name)?;
     if found.kind == BlockKind::Leaf {
@@ -184,18 +194,19 @@ fn remove_from_block(
             None => dirent::remove(area, &name),
         }
     })?;
-    removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+    let ino = removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)?;
+    Ok((ino, name))
 }
 
 /// The name as an inline directory has it.
 fn name_inside<'n>(vol: &Volume, dir: &Node, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
     let shape = Shape::of(vol, dir);
-    if !shape.folds {
+    if !shape.has_spellings() {
         return Ok(Cow::Borrowed(name));
     }
-    let sought = Sought::new(&shape, name);
+    let sought = Sought::new(vol, dir, &shape, name)?;
     let entries = inline::dir_entries(vol, dir)?.entries;
-    let its = entries.into_iter().find(|entry| sought.is(&entry.name));
+    let its = entries.into_iter().find(|entry| sought.is(&entry.name, || None));
     its.map(|entry| Cow::Owned(entry.name)).ok_or(FsError::NotFound)
 }
 
@@ -218,24 +229,25 @@ pub(crate) fn replace(
 ) -> Result<()> {
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
-    let old = if inline::is_inline(dir) {
+    let (old, stored) = if inline::is_inline(dir) {
         let stored = name_inside(vol, dir, name)?;
-        inline::dir_replace(vol, dir, &stored, ino, kind)?
+        (inline::dir_replace(vol, dir, &stored, ino, kind)?, stored)
     } else {
         point_to(vol, h, dir, name, ino, kind)?
     };
-    eligibility::note_name(h, dir, name, Some(old), Some(ino));
+    eligibility::note_name(h, dir, &stored, Some(old), Some(ino));
     Ok(())
 }
 
-fn point_to(
+/// Gives the inode that it led to, and the name that the entry has.
+fn point_to<'n>(
     vol: &Volume,
     h: &mut Handle,
     dir: &Node,
-    name: &[u8],
+    name: &'n [u8],
     ino: InodeNr,
     kind: FileType,
-) -> Result<InodeNr> {
+) -> Result<(InodeNr, Cow<'n, [u8]>)> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
     let name = found.name(&shape, name)?;
@@ -245,7 +257,8 @@ fn point_to(
     let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
         dirent::replace(shape.entries_mut(found.kind, b), &name, ino, shape.stored_type(kind))
     })?;
-    replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+    let old = replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)?;
+    Ok((old, name))
 }
 
 /// Lets `..` lead to another directory.

@@ -22,16 +22,18 @@ use std::sync::Arc;
 
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, NewEntry};
-use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
+use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind};
 use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, Blocks, Fresh};
+use super::hashes::Hashes;
 use super::index_path::{Frame, IndexError, IndexResult, Path};
 use super::leaf::{self, Division};
+use super::misplaced;
 use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use super::shape::{BlockKind, Shape};
-use super::sought::{self, Sought};
+use super::sought::Sought;
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -42,9 +44,9 @@ pub(super) const MAX_NEW: u32 = 3;
 /// Finds a name, or the leaf it belongs into if that has room. Looks at no more blocks than the
 /// directory has, whatever the index says.
 pub(super) fn find(blocks: &mut Blocks<'_, '_>, sought: &Sought<'_>) -> IndexResult<Place> {
-    let mut hash = 0;
-    let (mut path, _) = Path::find(blocks, |hasher| {
-        hash = sought.hash(hasher);
+    let mut hash = None;
+    let (mut path, _) = Path::find(blocks, |hashes| {
+        hash = sought.hash(hashes);
         hash
     })?;
     search(blocks, &mut path, hash, sought)
@@ -53,7 +55,7 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, sought: &Sought<'_>) -> IndexRes
 fn search(
     blocks: &mut Blocks<'_, '_>,
     path: &mut Path,
-    hash: u32,
+    hash: Option<u32>,
     sought: &Sought<'_>,
 ) -> IndexResult<Place> {
     let mut first = None;
@@ -80,28 +82,31 @@ pub(super) fn add(
 ) -> IndexResult<()> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
-    let sought = Sought::new(&shape, new.name);
-    let mut hash = 0;
-    let (path, hasher) = Path::find(&mut blocks, |hasher| {
-        hash = sought.hash(hasher);
+    let sought = Sought::new(vol, blocks.dir(), &shape, new.name)?;
+    let mut hash = None;
+    let (path, hashes) = Path::find(&mut blocks, |hashes| {
+        hash = sought.hash(hashes);
         hash
     })?;
     let Some(buf) = blocks.leaf(path.leaf())? else {
         return Err(IndexError::Structure("hole instead of a directory leaf"));
     };
     let scan = leaf::scan(shape.area(&buf.data()), &shape, &sought)?;
-    let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
+    let next_continues = path.next_key().is_some_and(|(_, key)| Some(key & !1) == hash);
     if scan.found.is_some()
         || next_continues
             && matches!(search(&mut blocks, &mut path.clone(), hash, &sought)?, Place::Found(_))
     {
         return Err(FsError::Exists.into());
     }
+    if misplaced::find(&mut blocks, &sought)?.is_some() {
+        return Err(FsError::Exists.into());
+    }
     let vacant = scan.room.map(|room| Vacant { buf: Arc::clone(&buf), room });
     if let Some(vacant) = vacant.as_ref().filter(|_| !scan.is_filled(&shape, new.name)) {
         return Ok(put_in_leaf(h, &shape, vacant, new)?);
     }
-    match (split_leaf(vol, h, dir, path, &hasher, &buf, new), vacant) {
+    match (split_leaf(vol, h, dir, path, hashes, &buf, new), vacant) {
         (Err(IndexError::Other(FsError::NoSpace)), Some(vacant)) => {
             Ok(put_in_leaf(h, &shape, &vacant, new)?)
         }
@@ -115,15 +120,14 @@ fn split_leaf(
     h: &mut Handle,
     dir: &mut Node,
     path: Path,
-    hasher: &Hasher,
+    hashes: Hashes,
     buf: &Arc<Buf>,
     new: NewEntry<'_>,
 ) -> IndexResult<()> {
     let shape = Shape::of(vol, dir);
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
-    let hash = |name: &[u8]| sought::hash(&shape, hasher, name).hash;
-    let items = leaf::sorted(shape.area(&data), &shape, false, new, hash)?;
+    let items = leaf::sorted(shape.area(&data), &shape, false, new, hashes)?;
     let (keep, key) = match leaf::divide(&items, &shape) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
@@ -133,6 +137,21 @@ fn split_leaf(
         }
         None => return Err(shape.corrupt("directory leaf cannot be divided").into()),
     };
+    divide_leaf(vol, h, dir, path, buf, (&items, keep, key), Some(new.name))
+}
+
+/// Leaves the first `keep` of a leaf's entries in it; the others go into a new leaf with `key`.
+/// `added`: the name that was not there.
+pub(super) fn divide_leaf(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    path: Path,
+    buf: &Arc<Buf>,
+    (items, keep, key): (&[leaf::Hashed<'_>], usize, u32),
+    added: Option<&[u8]>,
+) -> IndexResult<()> {
+    let shape = Shape::of(vol, dir);
     let full = path.nodes_to_split(&shape);
     let mut tree = Tree::open(shape, path)?;
     let fresh = match full {
@@ -140,7 +159,7 @@ fn split_leaf(
         None => return Err(FsError::NoSpace.into()),
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
-    note_room(h, &shape, buf, Some(new.name));
+    note_room(h, &shape, buf, added);
     eligibility::divided(h, shape.ino, shape.leaf(buf), &right.buf);
     tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
@@ -166,9 +185,13 @@ struct Level {
 
 impl<'v> Tree<'v> {
     fn open(shape: Shape<'v>, path: Path) -> IndexResult<Self> {
-        let decode = |frame: Frame| match DxBlock::decode(&frame.buf.data(), frame.kind, shape.geo)
-        {
-            Ok(node) => Ok(Level { node, at: frame.at, buf: frame.buf.clone() }),
+        let decode = |Frame { buf, kind, at, .. }: Frame| match DxBlock::decode_with(
+            &buf.data(),
+            kind,
+            shape.geo,
+            shape.hash_len,
+        ) {
+            Ok(node) => Ok(Level { node, at, buf: Arc::clone(&buf) }),
             Err(_) => Err(IndexError::Structure("directory index node makes no sense")),
         };
         let levels = path.frames.into_iter().map(decode).collect::<IndexResult<_>>()?;
@@ -207,7 +230,7 @@ impl<'v> Tree<'v> {
         let Some(root) = self.levels.first_mut() else { return Ok(()) };
         let below = DxBlock {
             kind: DxKind::Node,
-            limit: DxKind::Node.limit(geo),
+            limit: self.shape.limit(DxKind::Node),
             entries: root.node.entries.clone(),
         };
         root.node.entries = vec![DxEntry { hash: 0, block: fresh.lblk }];
@@ -268,13 +291,12 @@ pub(super) fn build(
 ) -> Result<bool> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
-    let hasher = Hasher::default_for(shape.geo);
+    let hashes = Hashes::default_for(&shape);
     let Some(buf) = blocks.leaf(0)? else { return Ok(false) };
     let data = buf.data();
     let area = shape.area(&data);
     let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
-    let hash = |name: &[u8]| sought::hash(&shape, &hasher, name).hash;
-    let items = leaf::sorted(area, &shape, true, new, hash)?;
+    let items = leaf::sorted(area, &shape, true, new, hashes)?;
     let (keep, key) = match leaf::divide(&items, &shape) {
         None => return Ok(false),
         Some(Division::Fits) => (items.len(), None),
@@ -291,7 +313,7 @@ pub(super) fn build(
     if let (Some(key), Some(right)) = (key, fresh.get(1)) {
         root.insert(0, key, right.lblk).map_err(|e| shape.bad(e))?;
     }
-    let info = DxInfo { hash_version: hasher.version.to_disk(), levels: 0 };
+    let info = DxInfo { hash_version: hashes.to_disk(), levels: 0 };
     let kind = shape.stored_type(extol_ondisk::FileType::Directory);
     blocks::modify(h, &shape, &buf, BlockKind::Index(DxKind::Root), |bytes| {
         htree::init_root(bytes, shape.geo, shape.ino, parent, kind, info, 0);

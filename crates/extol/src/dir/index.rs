@@ -5,8 +5,9 @@
 //! a key says that names with this hash are also behind the entry before it. Reads outside of a
 //! node give zero.
 
-use extol_ondisk::Geometry;
 use extol_ondisk::htree::DxKind;
+
+use super::shape::Shape;
 
 /// Bytes of an entry.
 const ENTRY: usize = 8;
@@ -28,10 +29,10 @@ fn get32(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Checks limit and count, and gives the count. `Err` says why the index cannot be used.
-pub(super) fn count(bytes: &[u8], kind: DxKind, geo: &Geometry) -> Result<usize, &'static str> {
+pub(super) fn count(bytes: &[u8], kind: DxKind, shape: &Shape<'_>) -> Result<usize, &'static str> {
     let at = kind.count_at();
     let (limit, count) = (get16(bytes, at), get16(bytes, at + 2));
-    if limit != kind.limit(geo) {
+    if limit != shape.limit(kind) {
         return Err("limit of a directory index node does not match the block size");
     }
     if count == 0 || count > limit {

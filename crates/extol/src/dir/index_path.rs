@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use extol_jbd2::Buf;
-use extol_ondisk::htree::{self, DxKind, Hasher};
+use extol_ondisk::htree::{self, DxKind};
 use extol_vfs::FsError;
 
 use super::blocks::Blocks;
+use super::hashes::Hashes;
 use super::index;
 use super::shape::Shape;
 
@@ -15,6 +16,8 @@ use super::shape::Shape;
 pub(super) enum IndexError {
     /// It makes no sense.
     Structure(&'static str),
+    /// The hash of the name that is looked for takes a key that is not there.
+    NoHash,
     /// Anything else.
     Other(FsError),
 }
@@ -30,6 +33,7 @@ impl IndexError {
     pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
         match self {
             Self::Structure(what) => shape.corrupt(what),
+            Self::NoHash => FsError::NoKey,
             Self::Other(e) => e,
         }
     }
@@ -63,7 +67,7 @@ impl Frame {
             return Err(IndexError::Structure("hole instead of a directory index node"));
         };
         let bytes = buf.data();
-        let count = index::count(&bytes, kind, blocks.shape.geo).map_err(IndexError::Structure)?;
+        let count = index::count(&bytes, kind, &blocks.shape).map_err(IndexError::Structure)?;
         Ok((Self { buf, kind, count, at: 0 }, bytes))
     }
 
@@ -99,18 +103,18 @@ impl Path {
     /// The path to the first leaf that may hold names with the hash that `target` chooses.
     pub fn find(
         blocks: &mut Blocks<'_, '_>,
-        target: impl FnOnce(&Hasher) -> u32,
-    ) -> IndexResult<(Self, Hasher)> {
+        target: impl FnOnce(&Hashes) -> Option<u32>,
+    ) -> IndexResult<(Self, Hashes)> {
         let (mut frame, mut bytes) = Frame::load_with_bytes(blocks, 0, DxKind::Root)?;
         let geo = blocks.shape.geo;
         let Ok(info) = htree::decode_info(&bytes, geo) else {
             return Err(IndexError::Structure("root of a directory index makes no sense"));
         };
-        let Some(hasher) = Hasher::new(geo, info.hash_version) else {
+        let Some(hashes) = Hashes::new(&blocks.shape, info.hash_version) else {
             return Err(IndexError::Structure("unknown hash version in a directory index"));
         };
         let mut levels = usize::from(info.levels);
-        let hash = target(&hasher);
+        let Some(hash) = target(&hashes) else { return Err(IndexError::NoHash) };
         let mut frames = Vec::with_capacity(levels + 1);
         let mut low = 0;
         loop {
@@ -119,7 +123,7 @@ impl Path {
             let lblk = frame.child_in(&bytes, blocks.shape.blocks)?;
             frames.push(frame);
             if levels == 0 {
-                return Ok((Self { frames, leaf: lblk, key: low }, hasher));
+                return Ok((Self { frames, leaf: lblk, key: low }, hashes));
             }
             levels -= 1;
             (frame, bytes) = Frame::load_with_bytes(blocks, lblk, DxKind::Node)?;
@@ -164,9 +168,13 @@ impl Path {
     }
 
     /// Goes to the next leaf if it continues `hash`.
-    pub fn advance_within(&mut self, blocks: &mut Blocks<'_, '_>, hash: u32) -> IndexResult<bool> {
+    pub fn advance_within(
+        &mut self,
+        blocks: &mut Blocks<'_, '_>,
+        hash: Option<u32>,
+    ) -> IndexResult<bool> {
         match self.next_key() {
-            Some((level, key)) if key & !1 == hash => {
+            Some((level, key)) if Some(key & !1) == hash => {
                 self.advance(blocks, (level, key))?;
                 Ok(true)
             }
@@ -180,7 +188,7 @@ impl Path {
             .frames
             .iter()
             .rev()
-            .take_while(|f| f.count >= usize::from(f.kind.limit(shape.geo)))
+            .take_while(|f| f.count >= usize::from(shape.limit(f.kind)))
             .count();
         let may_grow = self.frames.len() <= usize::from(htree::max_levels(shape.geo));
         (full < self.frames.len() || may_grow).then_some(full)

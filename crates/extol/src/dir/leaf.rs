@@ -4,10 +4,12 @@
 //! Entries never move in a block that is listed by byte offsets; only blocks that are listed in
 //! hash order are packed.
 
-use extol_ondisk::dirent::{self, NewEntry, entry_len};
+use extol_ondisk::dirent::{self, Entry, NewEntry, entry_len};
+use extol_ondisk::htree::NameHash;
 use extol_ondisk::{FileType, InodeNr, OnDiskError};
 use extol_vfs::{FsError, Result};
 
+use super::hashes::Hashes;
 use super::shape::Shape;
 use super::sought::Sought;
 use crate::error;
@@ -42,13 +44,13 @@ pub(super) struct Head {
 
 impl Head {
     /// Bytes that the entry needs itself.
-    pub fn used_len(&self) -> usize {
-        if self.ino.is_some() { entry_len(self.name_len) } else { 0 }
+    pub fn used_len(&self, shape: &Shape<'_>) -> usize {
+        if self.ino.is_some() { shape.entry_len(self.name_len) } else { 0 }
     }
 
-    /// Bytes that another entry could have.
-    pub fn left(&self) -> usize {
-        self.rec_len.saturating_sub(self.used_len())
+    /// Bytes that another entry could have. (`.` has no room for a hash.)
+    pub fn left(&self, shape: &Shape<'_>) -> usize {
+        self.rec_len.saturating_sub(self.used_len(shape))
     }
 
     /// The entry at `at`, which has the name that was searched for.
@@ -108,15 +110,15 @@ pub(super) struct Scan {
 impl Scan {
     /// True if the leaf is to be divided rather than to take a name (DR-6). There may be room.
     pub fn is_filled(&self, shape: &Shape<'_>, name: &[u8]) -> bool {
-        let divides = shape.searchable || shape.dir_index && shape.blocks == 1;
-        divides && self.used + entry_len(name.len()) > shape.leaf_limit
+        let divides = shape.indexed || shape.dir_index && shape.blocks == 1;
+        divides && self.used + shape.entry_len(name.len()) > shape.leaf_limit
     }
 }
 
 /// Searches for a name, and for room to add it. Stops at the name.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, sought: &Sought<'_>) -> Result<Scan> {
-    let (name, folds) = (sought.name, sought.folded.is_some());
-    let need = entry_len(name.len());
+    let (name, folds) = (sought.name, !sought.is_bytes());
+    let need = shape.entry_len(name.len());
     let mut scan = Scan::default();
     let (mut at, mut before) = (0, None);
     while at < area.len() {
@@ -126,19 +128,40 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, sought: &Sought<'_>) -> Resul
             && let Some(here) =
                 area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + head.name_len)
             && (here.last() == name.last() || folds)
-            && sought.is(here)
+            && sought.is(here, || hash_behind(area, shape, at))
         {
             scan.found = Some(head.hit(shape, at, before));
             return Ok(scan);
         }
-        if scan.room.is_none() && head.left() >= need {
+        if scan.room.is_none() && head.left(shape) >= need {
             scan.room = Some(at);
         }
-        scan.used += head.used_len();
+        scan.used += head.used_len(shape);
         before = Some(at);
         at += head.rec_len;
     }
     Ok(scan)
+}
+
+/// The hash behind the name of the entry at `at`.
+fn hash_behind(area: &[u8], shape: &Shape<'_>, at: usize) -> Option<NameHash> {
+    if shape.hash_len == 0 {
+        return None;
+    }
+    dirent::hash_behind(area, &dirent::entry_at(area, at).ok()?)
+}
+
+/// The hash that an entry has behind its name, in a directory where each has one.
+pub(super) fn stored_hash(
+    area: &[u8],
+    shape: &Shape<'_>,
+    entry: &Entry<'_>,
+) -> Result<Option<NameHash>> {
+    if shape.hash_len == 0 {
+        return Ok(None);
+    }
+    let missing = || shape.corrupt("directory entry without room for its hash");
+    dirent::hash_behind(area, entry).ok_or_else(missing).map(Some)
 }
 
 /// An entry with the hash of its name.
@@ -157,17 +180,22 @@ pub(super) fn sorted<'a>(
     shape: &Shape<'_>,
     skip_dots: bool,
     new: NewEntry<'a>,
-    hash: impl Fn(&[u8]) -> u32,
+    hashes: Hashes,
 ) -> Result<Vec<Hashed<'a>>> {
+    let hashed = |entry: NewEntry<'a>| {
+        let hash = hashes.of(shape, entry.name, entry.hash).hash;
+        Hashed { hash, entry }
+    };
     // Capacity for names of eight bytes; shorter ones are rare.
     let mut items = Vec::with_capacity(area.len() / entry_len(8) + 1);
-    items.push(Hashed { hash: hash(new.name), entry: new });
+    items.push(hashed(new));
     for entry in dirent::iter(area) {
         let entry = entry.map_err(|e| shape.bad(e))?;
         if entry.is_used() && !(skip_dots && entry.is_dot()) {
             let file_type = entry.file_type.filter(|_| shape.filetype);
-            let copy = NewEntry { name: entry.name, ino: entry.ino, file_type };
-            items.push(Hashed { hash: hash(entry.name), entry: copy });
+            let hash = stored_hash(area, shape, &entry)?;
+            let copy = NewEntry { name: entry.name, ino: entry.ino, file_type, hash };
+            items.push(hashed(copy));
         }
     }
     items.sort_by_key(|item| item.hash);
@@ -192,8 +220,8 @@ pub(super) fn divide(items: &[Hashed<'_>], shape: &Shape<'_>) -> Option<Division
 
 /// Divides entries into one or two blocks of `capacity` bytes: near the middle, and if possible not
 /// between entries with the same hash.
-fn divide_within(items: &[Hashed<'_>], capacity: usize) -> Option<Division> {
-    let len = |item: &Hashed<'_>| entry_len(item.entry.name.len());
+pub(super) fn divide_within(items: &[Hashed<'_>], capacity: usize) -> Option<Division> {
+    let len = |item: &Hashed<'_>| item.entry.needs();
     let total: usize = items.iter().map(len).sum();
     if total <= capacity {
         return Some(Division::Fits);

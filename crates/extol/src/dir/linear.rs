@@ -90,7 +90,8 @@ pub(super) fn add(
         return Err(shape.corrupt("directory without blocks"));
     }
     let may_index = count == 1 && may_index && shape.dir_index;
-    let fresh = match find_room(&mut blocks, &Sought::new(&shape, new.name))? {
+    let sought = Sought::new(vol, blocks.dir(), &shape, new.name)?;
+    let fresh = match find_room(&mut blocks, &sought)? {
         Room::Leaf(vacant, is_filled) => {
             if may_index && is_filled {
                 match htree::build(vol, h, dir, new) {

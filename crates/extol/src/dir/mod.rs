@@ -12,7 +12,8 @@
 //! | --- | --- |
 //! | `search`, `change` | finding and changing names in any form |
 //! | `linear`, `htree` | the forms: finding and adding |
-//! | `sought` | the name that is looked for, and its hash |
+//! | `sought`, `hashes` | the name that is looked for, and its hash |
+//! | `misplaced` | names that are not where their hash says |
 //! | `place` | where a name is, or could be put |
 //! | `shape` | what all blocks of a directory have in common |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
@@ -44,17 +45,25 @@
 //! - DR-7: in a casefolded directory names are compared and hashed by their folded form, and an
 //!   entry is changed by the name that it has, not the one that was asked for. No name of such a
 //!   directory is in the dentry cache: a change of one name changes where others lead.
+//! - DR-8: in a directory that is casefolded and encrypted the hash that the index has of a name
+//!   stands behind it. It moves with its entry, and is computed only where a name is made or looked
+//!   for with the key. Without it nothing is added, and every other change leaves it as it is.
+//! - DR-9: a casefolded directory that may have misplaced names takes no name that one of them is
+//!   (`misplaced`); none of them is made.
 
 mod batch;
 mod blocks;
 mod change;
 pub(crate) mod dentry_cache;
+mod hashes;
 mod htree;
 mod index;
 mod index_path;
 mod known;
 mod leaf;
 mod linear;
+pub(crate) mod looked_through;
+mod misplaced;
 mod names;
 mod numbers;
 mod place;
@@ -62,15 +71,18 @@ mod readdir;
 mod search;
 mod shape;
 mod sought;
+mod tails;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use batch::kind_of;
 pub(crate) use change::{
-    REMOVE_CREDITS, add, add_at, credits_add, init, remove, remove_at, replace, set_dotdot,
+    REMOVE_CREDITS, add, add_at, credits_add, init, leave_inode, remove, remove_at, replace,
+    set_dotdot,
 };
 pub(crate) use dentry_cache::{Dentry, DentryCache};
 pub(crate) use known::{is_known_missing, note_found, note_missing};
 pub(crate) use numbers::{Number, numbers, place, renumber};
 pub(crate) use readdir::iterate;
 pub(crate) use search::{Spot, is_empty, lookup, lookup_stored, places, seek};
+pub(crate) use tails::{IndexNode, add_tail, lacks_room, make_room, parts};

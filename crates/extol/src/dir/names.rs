@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use extol_fscrypt::{FileKey, MIN_NAME, NoKeyName, decrypted_name, encrypted_name};
 use extol_ondisk::dirent::{self, MAX_NAME};
+use extol_ondisk::htree::NameHash;
 use extol_vfs::{FsError, Result};
 
 use super::blocks::Blocks;
@@ -16,26 +17,32 @@ use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
 
+/// The name of an entry on disk.
+pub(super) struct Stored<'n> {
+    pub name: Cow<'n, [u8]>,
+    /// Its hash, as a no-key name says it.
+    pub hash: Option<NameHash>,
+}
+
 /// The name that an entry has on disk which users call `name`. None: no entry is called this.
-pub(super) fn stored<'n>(
-    vol: &Volume,
-    dir: &Node,
-    name: &'n [u8],
-) -> Result<Option<Cow<'n, [u8]>>> {
+pub(super) fn stored<'n>(vol: &Volume, dir: &Node, name: &'n [u8]) -> Result<Option<Stored<'n>>> {
     if !encrypted::is_encrypted(dir) || matches!(name, b"." | b"..") {
-        return Ok(Some(Cow::Borrowed(name)));
+        return Ok(Some(Stored { name: Cow::Borrowed(name), hash: None }));
     }
     if let Some(key) = encrypted::names_key(vol, dir)? {
-        return Ok(encrypted_name(&key, name, MAX_NAME).map(Cow::Owned));
+        let name = encrypted_name(&key, name, MAX_NAME);
+        return Ok(name.map(|name| Stored { name: Cow::Owned(name), hash: None }));
     }
     let Some(shown) = NoKeyName::parse(name) else { return Ok(None) };
+    let [hash, minor] = shown.hash;
+    let hash = Some(NameHash { hash, minor });
     if let Some(whole) = shown.whole() {
         // (Shorter ones are not listed, and could be `..`.)
         let whole = (whole.len() >= MIN_NAME).then(|| whole.to_vec());
-        return Ok(whole.map(Cow::Owned));
+        return Ok(whole.map(|name| Stored { name: Cow::Owned(name), hash }));
     }
     // The rest of it is only known by its hash.
-    Ok(search(vol, dir, &shown)?.map(Cow::Owned))
+    Ok(search(vol, dir, &shown)?.map(|name| Stored { name: Cow::Owned(name), hash }))
 }
 
 /// Searches all entries. Damage hides only what is in the same block.

@@ -24,7 +24,7 @@ impl Found {
     /// The name that the entry has: in a casefolded directory perhaps not the one that was asked
     /// for.
     pub fn name<'n>(&self, shape: &Shape<'_>, asked: &'n [u8]) -> Result<Cow<'n, [u8]>> {
-        if !shape.folds {
+        if !shape.has_spellings() {
             return Ok(Cow::Borrowed(asked));
         }
         let data = self.buf.data();
@@ -89,7 +89,7 @@ pub(super) fn put_in_leaf(
 ) -> Result<()> {
     note_room(h, shape, &vacant.buf, Some(new.name));
     let added = blocks::modify_leaf(h, shape, &vacant.buf, |bytes| {
-        dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type)
+        dirent::add_at(shape.area_mut(bytes), vacant.room, &new)
     })?;
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));

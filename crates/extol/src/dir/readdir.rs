@@ -30,12 +30,13 @@
 use std::sync::atomic::Ordering;
 
 use extol_ondisk::dirent::{self, Entry};
-use extol_ondisk::htree::{self, Hasher};
+use extol_ondisk::htree::{self, NameHash};
 use extol_ondisk::{FileType, InodeNr};
 use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted, kind_of};
 use super::blocks::Blocks;
+use super::hashes::Hashes;
 use super::index_path::{IndexError, Path};
 use super::place::Place;
 use super::shape::{BlockKind, Shape};
@@ -161,25 +162,28 @@ fn list(
     }
     let from = cookie.max(batch::FIRST);
     if inline {
-        let hasher = Hasher::default_for(&vol.geo);
+        let hashes = Hashes::default_for(&blocks.shape);
         let (inside, problem) = inline::list_entries(vol, dir)?;
         if let Some(problem) = problem {
             damage.corrupt(problem)?;
         }
         let mut batch = Batch::new(from, 0);
         for entry in &inside {
-            add(&blocks.shape, &mut batch, &hasher, (entry.ino, entry.kind), &entry.name)
+            let what = (entry.ino, entry.kind);
+            add(&blocks.shape, &mut batch, &hashes, what, (&entry.name, None))
                 .or_else(|error| damage.corrupt(error))?;
         }
         return batch.emit(each).map(|_| ());
     }
-    if !blocks.shape.searchable {
+    if !blocks.shape.indexed {
         return as_one_run(blocks, from, damage, each);
     }
     let mut reached = from;
     match by_index(blocks, &mut reached, damage, each) {
         Ok(()) => Ok(()),
-        Err(IndexError::Structure(_)) => as_one_run(blocks, reached, damage, each),
+        Err(IndexError::Structure(_) | IndexError::NoHash) => {
+            as_one_run(blocks, reached, damage, each)
+        }
         Err(IndexError::Other(error)) => {
             damage.corrupt(error)?;
             as_one_run(blocks, reached, damage, each)
@@ -213,7 +217,7 @@ fn leaf_entries(
     blocks: &mut Blocks<'_, '_>,
     lblk: u32,
     damage: &mut Damage,
-    each: &mut dyn FnMut(&Entry<'_>) -> bool,
+    each: &mut dyn FnMut(&Entry<'_>, Option<NameHash>) -> bool,
 ) -> Result<bool> {
     let buf = match blocks.leaf_to_list(lblk) {
         Ok(Some((buf, None))) => buf,
@@ -225,7 +229,8 @@ fn leaf_entries(
         Err(error) => return damage.corrupt(error).map(|()| true),
     };
     let data = buf.data();
-    for entry in dirent::iter(blocks.shape.area(&data)) {
+    let area = blocks.shape.area(&data);
+    for entry in dirent::iter(area) {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
@@ -242,7 +247,11 @@ fn leaf_entries(
             damage.corrupt(blocks.shape.corrupt(what).at_block(buf.nr().0))?;
             continue;
         }
-        if !each(&entry) {
+        let stored = match blocks.shape.hash_len {
+            0 => None,
+            _ => dirent::hash_behind(area, &entry),
+        };
+        if !each(&entry, stored) {
             return Ok(false);
         }
     }
@@ -253,16 +262,16 @@ fn leaf_entries(
 fn load(
     blocks: &mut Blocks<'_, '_>,
     lblk: u32,
-    hasher: &Hasher,
+    hashes: &Hashes,
     batch: &mut Batch,
     damage: &mut Damage,
 ) -> Result<()> {
     let shape = blocks.shape;
     let mut problem = None;
-    leaf_entries(blocks, lblk, damage, &mut |entry| {
+    leaf_entries(blocks, lblk, damage, &mut |entry, stored| {
         if !entry.is_dot() {
             let what = (entry.ino, entry.file_type.filter(|_| shape.filetype));
-            if let Err(error) = add(&shape, batch, hasher, what, entry.name) {
+            if let Err(error) = add(&shape, batch, hashes, what, (entry.name, stored)) {
                 problem.get_or_insert(error);
             }
         }
@@ -275,12 +284,12 @@ fn load(
 fn add(
     shape: &Shape<'_>,
     batch: &mut Batch,
-    hasher: &Hasher,
+    hashes: &Hashes,
     what: (InodeNr, Option<FileType>),
-    name: &[u8],
+    (name, stored): (&[u8], Option<NameHash>),
 ) -> Result<()> {
     let encrypted = shape.encrypted && !shape.decrypts;
-    batch.push((hasher, shape), what, name, |hash| {
+    batch.push((hashes, shape), what, (name, stored), |hash| {
         encrypted.then(|| names::shown(shape, name, hash)).transpose()
     })
 }
@@ -333,7 +342,7 @@ fn check_all(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> Re
     while damage.first.is_none()
         && let Some(lblk) = next_leaf(blocks, at, damage)?
     {
-        leaf_entries(blocks, lblk, damage, &mut |_| true)?;
+        leaf_entries(blocks, lblk, damage, &mut |_, _| true)?;
         at = lblk + 1;
     }
     Ok(())
@@ -348,10 +357,10 @@ fn by_index(
     each: Each<'_>,
 ) -> std::result::Result<(), IndexError> {
     'search: loop {
-        let (mut path, hasher) = Path::find(blocks, |_| batch::hash_at(*reached))?;
+        let (mut path, hashes) = Path::find(blocks, |_| Some(batch::hash_at(*reached)))?;
         let mut batch = Batch::new(*reached, batch::position(path.key & !1, 0));
         for _ in 0..blocks.shape.blocks {
-            load(blocks, path.leaf(), &hasher, &mut batch, damage)?;
+            load(blocks, path.leaf(), &hashes, &mut batch, damage)?;
             let next = path.next_key();
             let high = match next {
                 Some((_, key)) => batch::position(key & !1, 0),
@@ -389,19 +398,19 @@ fn as_one_run(
 ) -> Result<()> {
     let geo = blocks.shape.geo;
     // (Damage there is found again below.)
-    let hasher = match blocks.any(0) {
+    let hashes = match blocks.any(0) {
         Ok(Some((buf, BlockKind::Index(_)))) => htree::decode_info(&buf.data(), geo)
             .ok()
-            .and_then(|info| Hasher::new(geo, info.hash_version)),
+            .and_then(|info| Hashes::new(&blocks.shape, info.hash_version)),
         _ => None,
     };
-    let hasher = hasher.unwrap_or_else(|| Hasher::default_for(geo));
+    let hashes = hashes.unwrap_or_else(|| Hashes::default_for(&blocks.shape));
     loop {
         let mut batch = Batch::new(from, 0);
         let mut at = 0;
         while let Some(lblk) = next_leaf(blocks, at, damage)? {
             at = lblk + 1;
-            load(blocks, lblk, &hasher, &mut batch, damage)?;
+            load(blocks, lblk, &hashes, &mut batch, damage)?;
         }
         match batch.emit(each)? {
             Emitted::Again(position) => from = position,
@@ -423,12 +432,13 @@ fn by_offset(
         at = lblk + 1;
         let start = u64::from(lblk) * bs;
         let mut problem = None;
-        let more = leaf_entries(blocks, lblk, damage, &mut |entry| {
+        let more = leaf_entries(blocks, lblk, damage, &mut |entry, stored| {
             if start + (entry.offset as u64) < cookie {
                 return true;
             }
             let name = if shape.encrypted && !shape.decrypts && !entry.is_dot() {
-                match names::shown(&shape, entry.name, [0; 2]) {
+                let hash = stored.map_or([0; 2], |hash| [hash.hash, hash.minor]);
+                match names::shown(&shape, entry.name, hash) {
                     Ok(name) => name,
                     Err(error) => {
                         problem.get_or_insert(error);

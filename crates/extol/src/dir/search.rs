@@ -11,8 +11,8 @@ use super::htree;
 use super::index_path::IndexError;
 use super::place::{Found, Place};
 use super::shape::{BlockKind, Shape};
-use super::sought::{self, Sought};
-use super::{linear, names};
+use super::sought::Sought;
+use super::{linear, misplaced, names};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -48,33 +48,35 @@ impl Spot {
 /// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
-    match names::stored(vol, dir, name)? {
-        Some(Cow::Borrowed(name)) => seek_stored(vol, dir, name),
-        Some(Cow::Owned(on_disk)) => {
-            let spot = seek_stored(vol, dir, &on_disk)?;
-            Ok(Spot { stored: Some(on_disk), ..spot })
-        }
-        None => Ok(Spot { entry: None, place: Place::Vacant(None), stored: None }),
-    }
+    let Some(stored) = names::stored(vol, dir, name)? else {
+        return Ok(Spot { entry: None, place: Place::Vacant(None), stored: None });
+    };
+    let shape = Shape::of(vol, dir);
+    let sought = Sought::new(vol, dir, &shape, &stored.name)?.with_hash(stored.hash);
+    let spot = seek_stored(vol, dir, &sought)?;
+    Ok(match stored.name {
+        Cow::Borrowed(_) => spot,
+        Cow::Owned(on_disk) => Spot { stored: Some(on_disk), ..spot },
+    })
 }
 
 /// [`seek`] of a name as it is on disk.
-fn seek_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
+fn seek_stored(vol: &Volume, dir: &Node, sought: &Sought<'_>) -> Result<Spot> {
     let shape = Shape::of(vol, dir);
-    sought::check(&shape, name)?;
+    sought.check(&shape)?;
     if inline::is_inline(dir) {
         let inside = inline::dir_entries(vol, dir)?;
-        let entry = match name {
+        let entry = match sought.name {
             b"." => Some((dir.ino, Some(FileType::Directory))),
             b".." => Some((inside.parent, Some(FileType::Directory))),
             _ => {
-                let sought = Sought::new(&shape, name);
-                inside.entries.iter().find(|e| sought.is(&e.name)).map(|e| (e.ino, Some(e.kind)))
+                let mut entries = inside.entries.iter();
+                entries.find(|e| sought.is(&e.name, || None)).map(|e| (e.ino, Some(e.kind)))
             }
         };
         return Ok(Spot { entry, place: Place::Vacant(None), stored: None });
     }
-    let place = seek_in_blocks(vol, dir, name)?;
+    let place = seek_in_blocks(vol, dir, sought)?;
     let entry = match &place {
         Place::Found(found) => Some((shape.inode(found.hit.ino)?, found.hit.file_type)),
         Place::Vacant(_) => None,
@@ -90,34 +92,39 @@ pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Ent
 /// Finds a name as it is on disk, which may be encrypted.
 pub(crate) fn lookup_stored(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
     check_name(name)?;
-    seek_stored(vol, dir, name).map(|spot| spot.entry)
+    let sought = Sought::new(vol, dir, &Shape::of(vol, dir), name)?;
+    seek_stored(vol, dir, &sought).map(|spot| spot.entry)
 }
 
 pub(super) fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
-    match seek_in_blocks(vol, dir, name)? {
+    let sought = Sought::new(vol, dir, &Shape::of(vol, dir), name)?;
+    match seek_in_blocks(vol, dir, &sought)? {
         Place::Found(found) => Ok(Some(found)),
         Place::Vacant(_) => Ok(None),
     }
 }
 
 /// Finds a name, or room where [`add`](super::add) would put it.
-fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
+fn seek_in_blocks(vol: &Volume, dir: &Node, sought: &Sought<'_>) -> Result<Place> {
     let mut blocks = Blocks::new(vol, dir);
-    if matches!(name, b"." | b"..") {
-        return linear::find_dots(&mut blocks, name);
+    if matches!(sought.name, b"." | b"..") {
+        return linear::find_dots(&mut blocks, sought.name);
     }
-    let sought = Sought::new(&blocks.shape, name);
     let mut damage = None;
-    if blocks.shape.searchable && blocks.shape.blocks > 0 {
-        match htree::find(&mut blocks, &sought) {
-            Ok(place) => return Ok(place),
+    if blocks.shape.indexed && blocks.shape.blocks > 0 {
+        match htree::find(&mut blocks, sought) {
+            Ok(Place::Vacant(room)) => {
+                let found = misplaced::find(&mut blocks, sought)?;
+                return Ok(found.map_or(Place::Vacant(room), Place::Found));
+            }
+            Ok(found) => return Ok(found),
             // The name may be in a leaf to which a damaged node led.
             Err(IndexError::Other(e @ FsError::Corrupt { .. })) => damage = Some(e),
             Err(IndexError::Other(e)) => return Err(e),
-            Err(IndexError::Structure(_)) => {}
+            Err(IndexError::Structure(_) | IndexError::NoHash) => {}
         }
     }
-    let place = linear::find(&mut blocks, &sought)?;
+    let place = linear::find(&mut blocks, sought)?;
     if let (Place::Vacant(_), Some(e)) = (&place, damage) {
         return Err(e);
     }

@@ -28,14 +28,15 @@ pub(super) struct Shape<'v> {
     pub filetype: bool,
     /// The directory has index nodes among its blocks.
     pub indexed: bool,
-    /// Names are found through the index.
-    pub searchable: bool,
     /// Names are encrypted.
     pub encrypted: bool,
     /// Names are listed as they are on disk, to be decrypted.
     pub decrypts: bool,
     /// Names that are equal but for case are one name (DR-7).
     pub folds: bool,
+    /// Bytes of the hash behind each name: none, or those of a directory that is encrypted and
+    /// casefolded. Its names are one if they are so decrypted.
+    pub hash_len: usize,
     /// The volume indexes directories.
     pub dir_index: bool,
     /// Bytes that entries may use in a leaf before it is divided (DR-6).
@@ -57,11 +58,10 @@ impl<'v> Shape<'v> {
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(dir.ino, dir.raw.generation)),
             filetype: geo.incompat().contains(Incompat::FILETYPE),
             indexed,
-            // The index of an encrypted one has hashes by a key.
-            searchable: indexed && !(is_casefolded(vol, dir) && encrypted::is_encrypted(dir)),
             encrypted: encrypted::is_encrypted(dir),
             decrypts: false,
             folds: folds(vol, dir),
+            hash_len: if has_hashes(vol, dir) { dirent::HASH_LEN } else { 0 },
             dir_index,
             leaf_limit: if geo.compat().contains(Compat::FAST_COMMIT) {
                 area / 4 * 3
@@ -94,7 +94,22 @@ impl<'v> Shape<'v> {
 
     /// The block that a name must go to: 0 if any will do.
     pub fn leaf(&self, buf: &Buf) -> u64 {
-        if self.searchable { buf.nr().0 } else { 0 }
+        if self.indexed { buf.nr().0 } else { 0 }
+    }
+
+    /// Bytes that an entry with a name of this length needs.
+    pub fn entry_len(&self, name_len: usize) -> usize {
+        dirent::entry_len(name_len) + self.hash_len
+    }
+
+    /// Entries that a block of the index has room for.
+    pub fn limit(&self, kind: DxKind) -> u16 {
+        kind.limit_with(self.geo, self.hash_len)
+    }
+
+    /// True if an entry stands for more than one name.
+    pub fn has_spellings(&self) -> bool {
+        self.folds || self.hash_len > 0
     }
 
     /// The type to store in an entry.
@@ -129,6 +144,11 @@ fn is_casefolded(vol: &Volume, dir: &Node) -> bool {
 /// case.)
 pub(crate) fn folds(vol: &Volume, dir: &Node) -> bool {
     is_casefolded(vol, dir) && !encrypted::is_encrypted(dir)
+}
+
+/// True if a hash stands behind each name.
+pub(super) fn has_hashes(vol: &Volume, dir: &Node) -> bool {
+    is_casefolded(vol, dir) && encrypted::is_encrypted(dir)
 }
 
 /// Number of whole blocks in a directory: as its size says, but no more than the volume has.

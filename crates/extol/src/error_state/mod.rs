@@ -69,6 +69,15 @@ impl MountedFs {
         result
     }
 
+    /// The failure that made the volume read-only, in place of the error that it is.
+    pub fn cause_of(&self, error: FsError) -> FsError {
+        if error != FsError::ReadOnly {
+            return error;
+        }
+        self.note_abort();
+        self.error_state.first().map_or(error, FsError::Io)
+    }
+
     /// Damage, or the other writer that is the reason for it.
     fn damage_or_another_writer(&self, error: FsError) -> FsError {
         if let (FsError::Corrupt { .. }, Some(guard)) = (&error, &self.guard)

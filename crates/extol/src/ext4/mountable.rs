@@ -1,17 +1,28 @@
 //! What a front end of a kernel wants of an open volume.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_ondisk::Incompat;
-use extol_vfs::{Attr, Author, Done, Fallocate, Job, Mountable, OpenNr, Result, acting_for};
+use extol_vfs::acting_for;
+use extol_vfs::{Attr, Author, Done, Fallocate, Job, Mountable, OpenNr, Reader, Result};
 
-use super::Ext4;
+use super::{Ext4, KeptReader};
+use crate::data::readahead::FileReadahead;
 use crate::mounted::MountedFs;
 use crate::ops::{files, names, references};
 
 impl Mountable for Ext4 {
     fn open_by_number(&self, ino: u32) -> Result<Attr> {
         self.op(|fs| names::open_by_number(fs, ino))
+    }
+
+    fn open_entry(&self, dir: u32, ino: u32) -> Result<Attr> {
+        self.op(|fs| names::open_entry(fs, dir, ino))
+    }
+
+    fn kept_reader(self: Arc<Self>, ino: u32) -> Option<Arc<dyn Reader>> {
+        Some(Arc::new(KeptReader { fs: self, ino, ahead: FileReadahead::default() }))
     }
 
     fn count_opens(&self) {

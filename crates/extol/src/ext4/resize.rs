@@ -60,7 +60,6 @@ impl Ext4 {
         fs.operations.add();
         let _open = fs.freeze_gate.enter()?;
         fs.check_writable()?;
-        resize::refuse_clusters(&fs)?;
         let dev = &*fs.vol.dev;
         let wished = wish(&fs, target);
         let blocks = resize::aim(&fs, wished)?;
@@ -96,7 +95,8 @@ impl Ext4 {
     /// Makes the volume larger or smaller; nothing else may use it meanwhile. If it becomes
     /// smaller, what lies behind the new end moves, the volume is closed and opened again, and a
     /// disk image is cut; numbers of inodes may change. A crash on the way leaves a sound volume of
-    /// the old or the new size; so does a `progress` that returns false.
+    /// the old or the new size; so does a `progress` that returns false. A disk image that a crash
+    /// has left longer than its volume is cut when the same size is asked for again.
     ///
     /// # Errors
     /// As [`grow`](Self::grow), and if what is in use does not fit.
@@ -107,23 +107,32 @@ impl Ext4 {
     ) -> Result<Resized, ResizeError> {
         let (before, wished) = {
             let fs = self.fs();
-            resize::refuse_clusters(&fs)?;
+            let (before, wished) = (fs.vol.geo.blocks(), wish(&fs, target));
             resize::clear_unused_journal(&fs)?;
-            (fs.vol.geo.blocks(), wish(&fs, target))
+            (before, wished)
         };
         let mut blocks = before;
         let resized = match target {
             Target::Minimum => self.shrink(Aim::Least, &mut blocks, progress),
             _ if wished < before => self.shrink(Aim::Blocks(wished), &mut blocks, progress),
+            Target::Blocks(_) | Target::Bytes(_) if wished == before => {
+                self.end_cut().map(|()| self.resized(before))
+            }
             target => {
                 let grown = self.grow_alone(target, progress);
                 blocks = self.fs().vol.geo.blocks();
                 grown
             }
         };
-        resized.map_err(|error| match error {
-            error if blocks == before => error,
-            error => ResizeError::Partly { error: Box::new(error), before, blocks },
+        resized.map_err(|error| {
+            let error = match error {
+                ResizeError::Fs(error) => ResizeError::Fs(self.fs().cause_of(error)),
+                error => error,
+            };
+            match blocks == before {
+                true => error,
+                false => ResizeError::Partly { error: Box::new(error), before, blocks },
+            }
         })
     }
 
@@ -141,9 +150,9 @@ impl Ext4 {
             .map_err(|e| ResizeError::Refused(e.to_string()))?;
         let volume =
             Self::open(device, &options).map_err(|e| ResizeError::Refused(e.to_string()))?;
-        resize::refuse_clusters(&volume.fs())?;
         volume.fs().measuring.store(true, Ordering::Relaxed);
-        let is_unfinished = resize::has_unused_journal(&volume.fs())?;
+        let is_unfinished =
+            resize::has_unused_journal(&volume.fs())? || resize::has_old_copy(&volume.fs())?;
         resize::clear_unused_journal(&volume.fs())?;
         let resized = volume.shrink(Aim::Least, &mut 0, progress)?;
         let Resized { block_size, before, blocks, .. } = resized;
@@ -160,15 +169,18 @@ impl Ext4 {
     ) -> Result<Resized, ResizeError> {
         let before = self.fs().vol.geo.blocks();
         if self.needs_a_log(aim)? || resize::is_lent(&self.fs())? {
+            resize::refuse_clusters(&self.fs())?;
             return self.shrink_with_lent_log(aim, reached, progress);
         }
         let has_copy = resize::has_second_copy(&self.fs());
+        if resize::has_old_copy(&self.fs())? {
+            self.end_cut()?;
+        }
         loop {
             let step = self.shrink_step(aim, progress)?;
             let Some(step) = step.filter(|step| step.is_cut) else { break };
             *reached = step.blocks;
             self.open_cut()?;
-            self.cut_device()?;
             if matches!(aim, Aim::Blocks(wish) if step.blocks <= wish) {
                 break;
             }
@@ -290,8 +302,8 @@ impl Ext4 {
         old.operations.add();
         maintenance::exclusively(&old, || resize::swallow(&old, end))??;
         self.open_again(&old, &|dev| resize::take_back(dev, end))?;
-        resize::finish(&self.fs())?;
-        self.cut_device()
+        self.cut_device()?;
+        resize::finish(&self.fs())
     }
 
     /// Grows to a size that was asked for, if the log had no room between that and the end of the
@@ -351,14 +363,24 @@ impl Ext4 {
         step
     }
 
-    /// Opens the volume with the size that it has now.
+    /// Opens the volume with the size that it has now, and ends the cut.
     fn open_cut(&self) -> Result<(), ResizeError> {
         let old = Arc::clone(&self.fs());
         self.open_again(&old, &|_| Ok(()))?;
+        self.cut_device()?;
         resize::finish(&self.fs())
     }
 
-    /// Cuts a disk image where the volume ends.
+    /// What may be left of a cut that a crash has interrupted.
+    fn end_cut(&self) -> Result<(), ResizeError> {
+        let fs = self.fs();
+        fs.check_writable()?;
+        self.cut_device()?;
+        if resize::has_old_copy(&fs)? { resize::finish(&fs) } else { Ok(()) }
+    }
+
+    /// Cuts a disk image where the volume ends. The copies follow it: while they are old, it may be
+    /// longer (`resize::has_old_copy`).
     fn cut_device(&self) -> Result<(), ResizeError> {
         let fs = self.fs();
         let (dev, bytes) = (&fs.vol.dev, fs.vol.geo.blocks() << fs.vol.geo.block_size.bits());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::Tid;
+use extol_jbd2::{Tid, planted};
 
 use super::names::Names;
 use super::ranges::{Kind, Ranges};
@@ -61,6 +61,9 @@ fn for_names(reason: Reason) -> Option<Reason> {
     (!matches!(reason, Reason::Attributes | Reason::Xattr)).then_some(reason)
 }
 
+/// A name, or its folded form.
+type Bytes = Arc<[u8]>;
+
 /// What one transaction changed.
 #[derive(Debug)]
 pub(super) struct Changes {
@@ -71,6 +74,8 @@ pub(super) struct Changes {
     pub inodes: Map<u32, InodeChange>,
     ineligible: Map<u32, Ineligible>,
     pub names: Names,
+    /// Directory and folded name: the spelling of all that was noted of it.
+    spellings: Map<(u32, Bytes), Bytes>,
     rooms: Rooms,
     /// Deleted files that got a placeholder.
     pub placeholders: u32,
@@ -84,6 +89,7 @@ impl Changes {
             inodes: Map::default(),
             ineligible: Map::default(),
             names: Names::default(),
+            spellings: Map::default(),
             rooms: Rooms::default(),
             placeholders: 0,
         }
@@ -102,6 +108,7 @@ impl Changes {
                 inode.data |= data;
             }
             Delta::Name { dir, name, was, is } => self.names.change(dir, name, was, is),
+            Delta::Spelling { dir, folded, name } => self.spelling(dir, folded, name),
             Delta::Mapped { ino, lblk, len, start, unwritten } => {
                 self.range(ino, lblk, len, Kind::Mapped { start, unwritten });
             }
@@ -126,6 +133,15 @@ impl Changes {
             .or_insert_with(|| Ineligible::new(reason));
     }
 
+    /// A name that goes and comes in another spelling has two names in the tables, and one in the
+    /// directory: no order of records says that.
+    fn spelling(&mut self, dir: u32, folded: Arc<[u8]>, name: Arc<[u8]>) {
+        let first = self.spellings.entry((dir, folded)).or_insert_with(|| Arc::clone(&name));
+        if *first != name && !planted::has(planted::Bug::SpellingsInFastCommit) {
+            self.set_ineligible(dir, Reason::Spelling);
+        }
+    }
+
     fn room(&mut self, dir: u32, leaf: u64, gaps: Option<Box<[u16]>>, need: u32) {
         if !self.rooms.note(dir, leaf, gaps, need) {
             self.set_ineligible(dir, Reason::DirectoryGrew);
@@ -133,7 +149,11 @@ impl Changes {
     }
 
     pub fn check_size(&mut self, is_quiet: impl FnOnce() -> bool) {
-        let size = self.inodes.len() + self.names.len() + self.ineligible.len() + self.rooms.len();
+        let size = self.inodes.len()
+            + self.names.len()
+            + self.spellings.len()
+            + self.ineligible.len()
+            + self.rooms.len();
         if self.all.is_none() && size > MOST_QUIET {
             self.all = if size > MOST {
                 Some(Reason::Memory)

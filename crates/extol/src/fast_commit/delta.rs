@@ -34,6 +34,15 @@ pub(crate) enum Delta {
         /// Inode that it leads to now.
         is: Option<u32>,
     },
+    /// How a name is spelled that came, went, or leads elsewhere, in a casefolded directory.
+    Spelling {
+        /// Directory.
+        dir: u32,
+        /// What all spellings of the name have in common.
+        folded: Arc<[u8]>,
+        /// The one that the entry has, or had.
+        name: Arc<[u8]>,
+    },
     /// Blocks of a file are mapped (anew, or with another state) in one run.
     Mapped {
         /// Inode.

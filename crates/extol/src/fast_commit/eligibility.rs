@@ -12,10 +12,12 @@
 //!   blocks is ineligible (`map/notes.rs`).
 //! - EL-3: a directory is ineligible for names as soon as one of them might not find room when it
 //!   is replayed (`room`, which comes before each first change of a block; `divided`).
+//! - EL-4: in a casefolded directory all that is noted of a name has one spelling, or the directory
+//!   is ineligible: readers take two for one name (`note_spelling`, `Changes::spelling`).
 
 use std::sync::Arc;
 
-use extol_jbd2::{Buf, Handle};
+use extol_jbd2::{Buf, Handle, planted};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::xattr;
@@ -253,7 +255,7 @@ pub(crate) fn note_ineligible(h: &mut Handle, ino: InodeNr, reason: Reason) {
     note(h, Delta::Ineligible { ino: ino.0, reason });
 }
 
-/// Notes that a name of a directory leads elsewhere.
+/// Notes that a name of a directory, as its entry has it, leads elsewhere.
 pub(crate) fn note_name(
     h: &mut Handle,
     dir: &Node,
@@ -270,11 +272,23 @@ pub(crate) fn note_name(
     if flags.contains(InodeFlags::INLINE_DATA) {
         note_ineligible(h, dir.ino, Reason::InlineData);
     }
-    if flags.contains(InodeFlags::ENCRYPT) {
+    if flags.contains(InodeFlags::ENCRYPT) && !planted::has(planted::Bug::SecretsInFastCommit) {
         note_ineligible(h, dir.ino, Reason::EncryptedName);
     }
     if flags.contains(InodeFlags::CASEFOLD) {
-        note_ineligible(h, dir.ino, Reason::DirectoryGrew);
+        note_spelling(h, dir.ino, name);
+    }
+}
+
+/// Notes which spelling of a name the entry has. Of some malformed names e2fsck finds no folded
+/// form.
+fn note_spelling(h: &mut Handle, dir: InodeNr, name: &[u8]) {
+    match extol_casefold::fold(name).filter(|_| extol_casefold::is_valid(name)) {
+        Some(folded) => {
+            let (folded, name) = (folded.into(), name.into());
+            note(h, Delta::Spelling { dir: dir.0, folded, name });
+        }
+        None => note_ineligible(h, dir, Reason::Spelling),
     }
 }
 

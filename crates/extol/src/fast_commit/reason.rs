@@ -49,11 +49,13 @@ pub enum Reason {
     BlocksMoved,
     /// The usage of an id changed, which no record says.
     Quota,
+    /// In a casefolded directory: a name that is malformed, or had two spellings.
+    Spelling,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Xattr,
         Self::CrossRename,
         Self::JournalFlag,
@@ -76,6 +78,7 @@ impl Reason {
         Self::Quiet,
         Self::BlocksMoved,
         Self::Quota,
+        Self::Spelling,
     ];
 
     /// The names of all, by number.
@@ -115,6 +118,7 @@ impl Reason {
             Self::Quiet => "No recent fsync",
             Self::BlocksMoved => "Blocks moved",
             Self::Quota => "Quota usage changed",
+            Self::Spelling => "Name spelled anew",
         }
     }
 }

@@ -74,7 +74,7 @@ impl Observed {
         if mmp.seq == SEQ_FSCK {
             return refuse(
                 "the volume is being checked by e2fsck, maybe on another host (MMP); if it is not: \
-                 tune2fs -f -E clear_mmp",
+                 extol tune -f -E clear_mmp",
             );
         }
         if mmp.seq > SEQ_MAX && mmp.seq != SEQ_CLEAN {
@@ -86,7 +86,7 @@ impl Observed {
         if !was_clean && check > MAX_CHECK {
             return refuse(format!(
                 "the volume may be in use on another host (MMP), and its interval of {check} s is \
-                 impossible (at most {MAX_CHECK}); if no host has it: tune2fs -f -E clear_mmp"
+                 impossible (at most {MAX_CHECK}); if no host has it: extol tune -f -E clear_mmp"
             ));
         }
         let (interval, check) = (interval.min(MAX_CHECK), check.min(MAX_CHECK));

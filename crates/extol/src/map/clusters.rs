@@ -21,7 +21,7 @@ use extol_vfs::{FsError, Result};
 use super::store::Store;
 use super::{MappedRun, Root, walk};
 
-const OUT_OF_PLACE: &str = "blocks of a file do not keep to the clusters";
+pub(super) const OUT_OF_PLACE: &str = "blocks of a file do not keep to the clusters";
 
 /// First block of the cluster that block `lblk` of a file lies in, and the end of the cluster.
 fn bounds(ratio: u32, lblk: u32) -> (u32, u32) {

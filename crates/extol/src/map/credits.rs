@@ -27,10 +27,12 @@ pub(super) fn indirect_step() -> u32 {
     INDIRECT_LEVELS * (1 + GONE_BLOCK)
 }
 
-/// Moving a run of `blocks` blocks, in at most two groups, by [`super::relocate`].
-pub(crate) fn for_relocate(node: &Node, blocks: u32) -> u32 {
-    let tree =
+/// Moving `blocks` blocks, in at most two groups, by [`super::relocate`]. Extents at both ends may
+/// be divided or joined; those of other pieces keep their places in the tree.
+pub(crate) fn for_relocate(node: &Node, blocks: u32, pieces: u32) -> u32 {
+    let step =
         if has_extents(node) { splice(extents::depth(&node.raw.i_block)) } else { indirect_step() };
+    let tree = step.saturating_mul(pieces.min(2)).saturating_add(pieces.saturating_sub(2));
     tree + Discard::credits_of_few(1, blocks)
 }
 

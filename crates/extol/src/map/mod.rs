@@ -38,6 +38,7 @@ mod limits;
 mod notes;
 mod run;
 mod store;
+mod stretch;
 
 pub(crate) use credits::{
     for_convert as credits_for_convert, for_insert as credits_for_insert,
@@ -48,6 +49,7 @@ pub(crate) use credits::{
 pub(crate) use goal::goal;
 pub(crate) use limits::max_file_size;
 pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
+pub(crate) use stretch::{Stretch, relocate};
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;
@@ -58,6 +60,7 @@ use crate::alloc::Run;
 use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
 use crate::node::Node;
+use crate::quota::usage::Ids;
 use crate::volume::Volume;
 use run::Root;
 use store::{Reader, Shape, Store, Writer};
@@ -240,6 +243,8 @@ pub(crate) fn insert_meta(
 
 /// Maps a hole to `run`, whose blocks the caller has taken in the same transaction. Joins what
 /// continues a neighbour. On an error nothing is mapped and the caller still owns the blocks.
+/// Where they are unwritten, or those of a directory, limits of the owners must allow what the tree
+/// needs.
 ///
 /// Credits: [`credits_for_insert`], beside those for the bitmaps (`commit_take`) and the inode.
 pub(crate) fn insert(
@@ -250,6 +255,32 @@ pub(crate) fn insert(
     run: Run,
     unwritten: bool,
 ) -> Result<()> {
+    // (Limits have promised the blocks of written data, and a page that was accepted must get a
+    // place.)
+    let limited = unwritten || node.raw.is_dir();
+    insert_as(vol, h, node, (lblk, run), unwritten, limited)
+}
+
+/// As [`insert`], of written blocks: limits must allow what the tree needs. For a write that may
+/// still be refused.
+pub(crate) fn insert_limited(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    run: Run,
+) -> Result<()> {
+    insert_as(vol, h, node, (lblk, run), false, true)
+}
+
+fn insert_as(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    (lblk, run): (u32, Run),
+    unwritten: bool,
+    limited: bool,
+) -> Result<()> {
     if run.len == 0 {
         return Ok(());
     }
@@ -259,13 +290,17 @@ pub(crate) fn insert(
             .in_inode(u64::from(node.ino.0)));
     }
     let before = node.raw.i_block;
-    change(vol, h, node, |io, root, extents| match extents {
-        true => extents::insert(io, root, run),
-        false if io.shape().ratio > 1 => check_map(io, root, extents),
-        false if unwritten => {
-            Err(FsError::NotSupported("unwritten blocks in a file without extents"))
+    let limited = limited.then(|| Ids::of_inode(&node.raw));
+    change(vol, h, node, |io, root, extents| {
+        io.limited = limited;
+        match extents {
+            true => extents::insert(io, root, run),
+            false if io.shape().ratio > 1 => check_map(io, root, extents),
+            false if unwritten => {
+                Err(FsError::NotSupported("unwritten blocks in a file without extents"))
+            }
+            false => indirect::insert(io, root, run),
         }
-        false => indirect::insert(io, root, run),
     })?;
     notes::inserted(h, node, &before, run);
     Ok(())
@@ -336,39 +371,6 @@ pub(crate) fn shift(
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::shift(io, root, from, to, delta),
         false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),
-    })
-}
-
-/// Maps the `len` blocks from `lblk` on, which [`next_mapped`] gives in one run, to the blocks from
-/// `to` on, which the caller has taken in the same transaction and which hold the same bytes. Frees
-/// the old ones as `data` says. On an error nothing has changed and the caller still owns the new
-/// blocks.
-///
-/// Credits: [`credits_for_relocate`].
-pub(crate) fn relocate(
-    vol: &Volume,
-    h: &mut Handle,
-    node: &mut Node,
-    (lblk, len): (u32, u32),
-    to: BlockNr,
-    data: Discard,
-) -> Result<()> {
-    if vol.geo.has_clusters() {
-        return Err(FsError::NotSupported("moving blocks of a volume with clusters"));
-    }
-    if !Shape::of(&vol.geo, node).holds(to.0, u64::from(len)) {
-        return Err(FsError::corrupt("mapping of blocks outside the volume")
-            .in_inode(u64::from(node.ino.0)));
-    }
-    eligibility::note_ineligible(h, node.ino, Reason::BlocksMoved);
-    let data = data.of(&node.raw);
-    change(vol, h, node, |io, root, extents| {
-        let leave =
-            |io: &mut Writer<'_>, old: MappedRun| data.discard(io, old, &clusters::Left::all(old));
-        match extents {
-            true => extents::relocate(io, root, (lblk, len), to, leave),
-            false => indirect::relocate(io, root, (lblk, len), to, leave),
-        }
     })
 }
 

@@ -14,6 +14,7 @@ use extol_vfs::{FsError, Result};
 use crate::alloc::Run;
 use crate::error;
 use crate::node::Node;
+use crate::quota::usage::Ids;
 use crate::volume::Volume;
 
 /// Numbers of the volume and the inode that the mapping code computes with.
@@ -159,12 +160,14 @@ pub(super) struct Writer<'a> {
     reader: Reader<'a>,
     h: &'a mut Handle,
     ino: InodeNr,
+    /// The owners whose limits must allow tree blocks.
+    pub limited: Option<Ids>,
 }
 
 impl<'a> Writer<'a> {
-    /// For the map of `node`.
+    /// For the map of `node`; tree blocks come without a look at limits.
     pub fn new(vol: &'a Volume, h: &'a mut Handle, node: &Node) -> Self {
-        Self { reader: Reader::new(vol, node), h, ino: node.ino }
+        Self { reader: Reader::new(vol, node), h, ino: node.ino, limited: None }
     }
 }
 
@@ -196,6 +199,9 @@ impl StoreMut for Writer<'_> {
     }
 
     fn alloc(&mut self, goal: BlockNr) -> Result<BlockNr> {
+        if let Some(ids) = self.limited {
+            self.reader.vol.promise_block(self.ino, ids)?;
+        }
         self.reader.vol.alloc.alloc_meta(self.h, goal)
     }
 

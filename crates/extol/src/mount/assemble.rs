@@ -28,6 +28,7 @@ use crate::fast_commit_support::{self, FastCommits, Obstacle};
 use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
 use crate::inodes::InodeTable;
+use crate::keys::KeyRing;
 use crate::maintenance;
 use crate::maintenance::requests::Maintenance;
 use crate::mounted::{BaseDevice, FixedOptions, MountedFs};
@@ -45,8 +46,11 @@ use crate::volume::Volume;
 pub(crate) type Opened = (Arc<MountedFs>, Threads, Replayed);
 
 /// What the user should know where a disk image cannot be locked.
-const UNLOCKED: &str = "the image's file system has no locks (flock): nothing keeps another \
-    process from opening the image for writing";
+const UNLOCKED: &str = "nothing keeps another process or host from opening the volume for writing: \
+    its file system has no locks (flock), or it is on another host (tune -O mmp protects it)";
+
+/// What the user should know where `nommp` leaves out the protection that the volume has.
+const UNCLAIMED: &str = "nothing keeps another host from opening the volume for writing: nommp";
 
 /// What the user should know of a volume that is not valid, which Linux says, too.
 const UNCHECKED: &str = "the volume was not closed in order, and nothing recovers it: run e2fsck, \
@@ -73,16 +77,20 @@ pub(super) fn open_on(
     let geo = geometry(&*recovered.device, &sb)?;
     let (dev, data_cache) = cached(recovered.device, &geo, options);
     features::check(&sb, &geo, options.access.read_only)?;
+    let has_mmp = sb.feature_incompat.contains(Incompat::MMP);
     let fast = fast_commit_support::decide(obstacle.as_ref(), options.journal.fast_commit)
         .map_err(OpenError)?;
     let (effective, defaults) = options_in_force(&sb, options, &fast, obstacle.is_none());
     let fixed = fixed_options(&sb, options, &effective, log.is_some())?;
     if !options.access.read_only {
+        quota::check_enforceable(&sb, options.quota).map_err(OpenError)?;
         mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
     }
     let (log, on_volume) = guarded_log(log, &dev, active_guard)?;
     let unchecked = !options.access.read_only && !fixed.was_valid.load(Ordering::Acquire);
-    let told = [(unlocked, UNLOCKED), (unchecked, UNCHECKED)];
+    let unlocked = unlocked && !options.access.read_only && !has_mmp;
+    let unclaimed = has_mmp && options.access.nommp && !options.access.read_only;
+    let told = [(unlocked, UNLOCKED), (unclaimed, UNCLAIMED), (unchecked, UNCHECKED)];
     let told = told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
     let notes = fast.note.clone().into_iter().chain(told).collect();
     let pending = Arc::new(PendingErrors::default());
@@ -98,7 +106,7 @@ pub(super) fn open_on(
         guard: guard.cloned(),
         vol: Volume {
             dentries: DentryCache::new(options.cache.inodes),
-            keys: options.keys.clone(),
+            keys: KeyRing::new(options.keys.clone()),
             ..Volume::new(dev, journal, geo, alloc)
         },
         data_cache,
@@ -116,7 +124,6 @@ pub(super) fn open_on(
     let fs = parts.assemble(options);
     if !options.access.read_only {
         let sb = fs.sb.read(Superblock::clone);
-        quota::check_enforceable(&sb, options.quota).map_err(OpenError)?;
         fs.open_quotas(&sb)?;
         fs.enforce(options.quota);
     }
@@ -237,7 +244,9 @@ fn guarded_log(
     Ok((log, on_volume.unwrap_or_default()))
 }
 
-/// Recovers; also says whether the counters of the volume can be trusted.
+/// Recovers; also says whether the superblock's counters may serve in place of the descriptors'.
+/// Not for writing: reservations of delayed allocation are taken from them, and tools leave wrong
+/// ones on volumes that are clean (`e2fsck -E journal_only`). Linux sums up, too.
 fn recover(
     dev: &SharedDevice,
     options: &MountOptions,
@@ -246,12 +255,13 @@ fn recover(
     let sb = read_superblock(&**dev, options.access.superblock)?;
     let geo = geometry(&**dev, &sb)?;
     features::check(&sb, &geo, options.access.read_only)?;
-    let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+    let is_trusted = options.access.read_only
+        && !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
         && !sb.state.contains(State::ERROR)
         // (A log recovered without finishing orphans leaves old counts.)
         && !has_orphans(&sb);
-    Ok((journal::recover(dev, &sb, &geo, options, guard)?, was_clean))
+    Ok((journal::recover(dev, &sb, &geo, options, guard)?, is_trusted))
 }
 
 fn fixed_options(

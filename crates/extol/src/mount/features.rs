@@ -23,6 +23,7 @@ const WRITABLE: Incompat = Incompat::FILETYPE
 /// Read-only-compatible features that Extol keeps right when it writes.
 const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::BTREE_DIR)
     .union(RoCompat::HUGE_FILE)
     .union(RoCompat::UNINIT_BG)
     .union(RoCompat::DIR_NLINK)

@@ -121,6 +121,7 @@ pub(crate) fn claim(
 ) -> OpenResult<Option<HeldClaim>> {
     let waiting = options.access.waiting.as_ref();
     let observed = match claimed {
+        _ if options.access.nommp => None,
         Some(_) => Observed::look(guard.below(), geo, sb)?,
         None => Observed::observe(guard.below(), geo, sb, waiting)?,
     };

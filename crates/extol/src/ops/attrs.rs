@@ -12,6 +12,7 @@ use super::reserve::Reservation;
 use super::{values, with_space};
 use crate::data::{flush, truncate};
 use crate::dir;
+use crate::encrypted;
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
@@ -129,6 +130,9 @@ fn check_layout(
         }
         if st.is_dir() && !dir::is_empty(&fs.vol, &st.node)? {
             return Err(FsError::NotEmpty);
+        }
+        if wanted.contains(InodeFlags::CASEFOLD) {
+            encrypted::check_fold(&fs.vol, &st.node)?;
         }
     }
     if changed.contains(InodeFlags::EXTENTS)

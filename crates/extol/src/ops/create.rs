@@ -62,6 +62,9 @@ pub(crate) fn create(
         if target.len() >= fs.vol.geo.block_len().min(4096) {
             return Err(FsError::NameTooLong);
         }
+        if target.contains(&0) {
+            return Err(FsError::Invalid("target of a symbolic link with a zero byte"));
+        }
     }
     let cell = fs.cell(dir)?;
     with_inode(fs, || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_fscrypt::Policy;
 use extol_jbd2::Handle;
-use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_ondisk::{FileType, Incompat, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
@@ -59,19 +59,37 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         (ino.0, cached, policy)
     };
     let attr = attr_or_forget(fs, ino, cached, dir)?;
-    if let Some(policy) = policy
-        && matches!(attr.kind, FileKind::Directory | FileKind::Symlink)
-    {
-        check_policy(fs, ino, policy).inspect_err(|_| references::forget(fs, ino, 1))?;
+    if let Some(policy) = policy {
+        let checked = check_policy(fs, ino, attr.kind, policy);
+        checked.inspect_err(|_| references::forget(fs, ino, 1))?;
     }
     Ok(attr)
 }
 
-/// Refuses what an encrypted directory of this policy does not have, as Linux does.
-fn check_policy(fs: &MountedFs, ino: u32, policy: Option<Policy>) -> Result<()> {
+/// Refuses what an encrypted directory of this policy does not have, as Linux does: a regular file
+/// when it is opened.
+fn check_policy(fs: &MountedFs, ino: u32, kind: FileKind, policy: Option<Policy>) -> Result<()> {
     let cell = fs.cell(ino)?;
     let fits = encrypted::fits(&fs.vol, policy, &cell.read()?.node)?;
-    if fits { Ok(()) } else { Err(FsError::NotPermitted) }
+    if fits {
+        return Ok(());
+    }
+    if kind != FileKind::Regular {
+        return Err(FsError::NotPermitted);
+    }
+    fs.table.note_misplaced(ino);
+    Ok(())
+}
+
+/// Takes a reference on what an entry of a listing leads to. `Stale`: it must be [looked
+/// up](lookup), as every entry of an encrypted directory.
+pub(crate) fn open_entry(fs: &MountedFs, dir: u32, ino: u32) -> Result<Attr> {
+    if fs.vol.geo.incompat().contains(Incompat::ENCRYPT)
+        && encrypted::is_encrypted(&fs.cell(dir)?.read()?.node)
+    {
+        return Err(FsError::Stale);
+    }
+    open_by_number(fs, ino)
 }
 
 /// Takes a reference on the inode of a dentry. `None` if the dentry is not valid any more (DC-3).

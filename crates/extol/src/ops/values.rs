@@ -5,14 +5,14 @@
 //! orphans behind it. So this is only for what no transaction has room for.
 
 use extol_jbd2::Handle;
-use extol_ondisk::{Incompat, InodeNr};
+use extol_ondisk::InodeNr;
 use extol_vfs::Result;
 
 use super::delete;
 use crate::inodes::InodeState;
 use crate::mounted::MountedFs;
 use crate::node::Node;
-use crate::xattr::Values;
+use crate::xattr::{self, Values};
 
 /// The end of a change of attributes of `owner`, which is stored behind it in the same handle: puts
 /// values that are left over on the orphan list. Two credits for each, of which there is one as a
@@ -46,7 +46,7 @@ pub(crate) fn delete_left(fs: &MountedFs) {
 /// The inode, if it holds a value, and so is never in the table of inodes. Nothing else may change
 /// it meanwhile.
 pub(crate) fn state_of_value(fs: &MountedFs, ino: InodeNr) -> Result<Option<InodeState>> {
-    if !fs.vol.geo.incompat().contains(Incompat::EA_INODE) {
+    if !xattr::are_values_allowed(&fs.vol) {
         return Ok(None);
     }
     Ok(Some(state(fs, ino)?).filter(InodeState::is_value))

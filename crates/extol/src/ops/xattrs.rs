@@ -82,6 +82,9 @@ pub(crate) fn set(
             _ => false,
         };
         let len = value.map_or(0, <[u8]>::len);
+        if value.is_some() {
+            fs.need_attributes()?;
+        }
         let reserved = Reservation::make(fs, 2 + xattr::blocks(&fs.vol, len))?;
         let mut h = fs.start(xattr::credits(&fs.vol, &st.node, len) + 1)?;
         let mut large = fs.values();

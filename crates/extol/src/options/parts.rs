@@ -68,6 +68,8 @@ pub struct AccessOptions {
     pub read_only: bool,
     /// `norecovery`, `noload`.
     pub norecovery: bool,
+    /// `nommp`: the volume is not claimed, and no claim of another host is looked for.
+    pub nommp: bool,
     /// `sb=`: which superblock copy to use, in KiB.
     pub superblock: Option<u64>,
     /// O_DIRECT: `None` where it can.

@@ -160,7 +160,7 @@ fn only_what_differs_is_shown() {
 
 #[test]
 fn what_is_shown_can_be_given_again() {
-    let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,\
+    let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,nommp,sb=32768,data=journal,\
         nobarrier,commit=7,\
         journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,\
         noacl,resuid=3,\

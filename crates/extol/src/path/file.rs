@@ -159,7 +159,7 @@ fn open_node(node: Held<'_>, how: &OpenOptions) -> Result<File> {
         FileKind::Regular if how.writes() && node.attr()?.flags & VERITY != 0 => {
             return Err(FsError::NotPermitted);
         }
-        FileKind::Regular => {}
+        FileKind::Regular => node.check_place()?,
         FileKind::Directory if how.writes() => return Err(FsError::IsADirectory),
         FileKind::Directory => {}
         FileKind::Symlink => return Err(FsError::SymlinkLoop),

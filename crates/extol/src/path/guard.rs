@@ -32,6 +32,13 @@ pub(super) struct Held<'a> {
     kind: FileKind,
 }
 
+impl Held<'_> {
+    /// Refuses a file in an encrypted directory to which it does not belong.
+    pub(super) fn check_place(&self) -> Result<()> {
+        self.fs.check_place(self.id.ino)
+    }
+}
+
 /// Takes over a reference.
 fn take_over(fs: &Ext4, id: FileId) -> FileId {
     if id.ino == fs.root() {

@@ -118,6 +118,7 @@ impl Ext4 {
     /// As [`inode`](Self::inode); `IsADirectory`; `FileTooLarge` if memory cannot hold the file.
     pub fn read_file(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let node = self.inode(path)?;
+        self.check_place(node.ino())?;
         let mut bytes = Vec::new();
         // A few bytes on a damaged volume can be a hole of terabytes: either there is memory for
         // all of it or for none.

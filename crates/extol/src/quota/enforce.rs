@@ -8,9 +8,9 @@ use extol_sync::rank::{self, Guard, Rank};
 use extol_vfs::Result;
 
 use super::file::QuotaFile;
-use super::limits;
+use super::limits::{self, Begun, Grace};
 use super::promises::Promises;
-use super::usage::Room;
+use super::usage::{Amount, Room};
 use crate::volume::Volume;
 
 impl QuotaFile {
@@ -40,29 +40,43 @@ impl QuotaFile {
         more: Room,
         now: u64,
     ) -> Result<()> {
-        self.look(vol, id, |entry, promises| {
+        self.look(vol, id, |mut entry, promises, grace| {
             limits::check(&entry, promises.total(id), more, now)?;
             promises.add(ino, id, more);
+            let (amount, total) = (Amount::of_room(more), promises.total(id));
+            limits::note_times(&mut entry, amount, total, Some((now, grace)));
+            promises.set_begun(id, Begun::of(&entry));
             Ok(())
         })
         .unwrap_or(Ok(()))
     }
 
+    /// What an id has, with what is promised to it, and its limits; `None` if these are not
+    /// enforced.
+    pub fn seen(&self, vol: &Volume, id: u32) -> Result<Option<Entry>> {
+        let with_promises = |mut entry: Entry, promises: &mut Promises, _| {
+            let all = Room { space: entry.space, inodes: entry.inodes }.plus(promises.total(id));
+            (entry.space, entry.inodes) = (all.space, all.inodes);
+            Ok(entry)
+        };
+        self.look(vol, id, with_promises).transpose()
+    }
+
     /// Bytes that an id may still have.
     pub fn space_left(&self, vol: &Volume, id: u32, now: u64) -> Result<u64> {
-        let left = |entry, promises: &mut Promises| {
+        let left = |entry, promises: &mut Promises, _| {
             Ok(limits::space_left(&entry, promises.total(id), now))
         };
         self.look(vol, id, left).unwrap_or(Ok(u64::MAX))
     }
 
-    /// Looks at usage and promises at one moment. `None`: limits are not enforced, or the id has
-    /// none.
+    /// Looks at usage and promises at one moment, with times that began with promises. `None`:
+    /// limits are not enforced, or the id has none.
     fn look<T>(
         &self,
         vol: &Volume,
         id: u32,
-        decide: impl FnOnce(Entry, &mut Promises) -> Result<T>,
+        decide: impl FnOnce(Entry, &mut Promises, Grace) -> Result<T>,
     ) -> Option<Result<T>> {
         if !self.is_enforced() {
             return None;
@@ -71,7 +85,10 @@ impl QuotaFile {
         let state = self.state.read();
         let mut promises = self.promises.lock();
         match state.entry(vol, id) {
-            Ok(entry) => Some(decide(entry?, &mut promises)),
+            Ok(entry) => {
+                let entry = promises.begun(id).seen_in(entry?, promises.total(id));
+                Some(decide(entry, &mut promises, state.grace))
+            }
             Err(e) => Some(Err(e.in_inode(self.ino().0.into()))),
         }
     }

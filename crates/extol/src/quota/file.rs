@@ -12,9 +12,9 @@ use extol_vfs::{FsError, Result};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::blocks::{Failed, Layout, ToChange, ToRead};
-use super::limits::{self, Grace};
+use super::limits::{self, Begun, Grace};
 use super::promises::Promises;
-use super::usage::{Amount, Room};
+use super::usage::Amount;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map;
@@ -88,6 +88,15 @@ impl QuotaFile {
         })
     }
 
+    /// Reads where its blocks are.
+    pub fn find_blocks(&self, vol: &Volume) -> Result<()> {
+        let raw = vol.read_inode(self.ino)?;
+        let layout = Layout::read(vol, &Node { ino: self.ino, raw })?;
+        let _held = rank::enter(Rank::Quota, 0);
+        self.state.write().layout = layout;
+        Ok(())
+    }
+
     pub fn ino(&self) -> InodeNr {
         self.ino
     }
@@ -151,18 +160,25 @@ impl QuotaFile {
         let enforced = self.is_enforced().then_some((now, state.grace));
         // (A check looks at usage and promises under the same lock.)
         let mut promises = self.promises_if_any();
-        let promised = promises.as_mut().map_or(Room::default(), |promises| {
+        let (promised, mut begun) = promises.as_mut().map_or_else(Default::default, |promises| {
+            let begun = promises.begun(id);
             promises.use_up(ino, id, amount);
-            promises.total(id)
+            (promises.total(id), begun)
         });
         self.change(vol, &state, id, |buf, change| {
             h.modify_aside(buf, |bytes| {
                 change(bytes, &mut |entry| {
                     amount.add_to(entry);
+                    *entry = begun.seen_in(*entry, promised);
                     limits::note_times(entry, amount, promised, enforced);
+                    begun = Begun::of(entry);
                 })
             })
-        })
+        })?;
+        if let Some(promises) = &mut promises {
+            promises.set_begun(id, begun);
+        }
+        Ok(())
     }
 
     /// Changes an entry that there is, by other things than a posting. One credit.

@@ -1,8 +1,9 @@
 //! Whether limits let an id have more, by the rules of Linux.
 //!
 //! A hard limit is never exceeded. A soft limit may be exceeded for a time, which begins when it is
-//! exceeded first and ends when usage is below it again; after that time it is as hard as the hard
-//! one. What is done for root is not limited. Usage that is above a limit already stays.
+//! exceeded first, be it by what is promised only ([`Begun`]), and ends when usage is below it
+//! again; after that time it is as hard as the hard one. What is done for root is not limited.
+//! Usage that is above a limit already stays.
 
 use extol_ondisk::quota::{Entry, LIMIT_UNIT};
 use extol_vfs::{FsError, Result};
@@ -55,6 +56,32 @@ impl Measure {
             |limit: u64| if limit == 0 { u64::MAX } else { limit.saturating_sub(self.used) };
         let expired = self.time != 0 && now >= self.time;
         up_to(self.hard).min(if expired { up_to(self.soft) } else { u64::MAX })
+    }
+}
+
+/// When soft limits become hard that are exceeded with what is promised only; 0: there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Begun {
+    pub space: u64,
+    pub inodes: u64,
+}
+
+impl Begun {
+    /// The times of an entry.
+    pub fn of(entry: &Entry) -> Self {
+        Self { space: entry.space_time, inodes: entry.inode_time }
+    }
+
+    /// The entry with these times where it has none, and soft limits are exceeded.
+    pub fn seen_in(self, mut entry: Entry, promised: Room) -> Entry {
+        let time = |measure: Measure, begun| match measure.time {
+            0 if measure.is_above_soft() => begun,
+            time => time,
+        };
+        let space = time(Measure::of_space(&entry, promised), self.space);
+        let inodes = time(Measure::of_inodes(&entry, promised), self.inodes);
+        (entry.space_time, entry.inode_time) = (space, inodes);
+        entry
     }
 }
 
@@ -162,6 +189,20 @@ mod tests {
         assert_eq!(entry.space_time, 107, "a promise counts");
         note_times(&mut entry, Amount { space: -5000, inodes: 0 }, NONE, None);
         assert_eq!(entry.space_time, 0);
+    }
+
+    #[test]
+    fn a_time_that_began_with_a_promise_is_that_of_the_entry() {
+        let begun = Begun { space: 50, inodes: 60 };
+        let entry = Entry { space: 9 << 10, space_soft: 10, inodes: 3, ..Entry::new(1) };
+        let seen = |entry: Entry, promised| Begun::of(&begun.seen_in(entry, promised));
+        assert_eq!(seen(entry, space(1024)), Begun::default(), "it is not exceeded");
+        assert_eq!(seen(entry, space(1025)), Begun { space: 50, inodes: 0 });
+        let with_time = Entry { space_time: 40, inode_soft: 2, ..entry };
+        assert_eq!(seen(with_time, space(1025)), Begun { space: 40, inodes: 60 });
+        let expired = begun.seen_in(entry, space(2048));
+        assert_eq!(check(&expired, space(2048), space(1), 49), Ok(()));
+        assert_eq!(check(&expired, space(2048), space(1), 50), Err(FsError::QuotaExceeded));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) mod usage;
 
 use std::sync::{Arc, OnceLock};
 
-use extol_jbd2::Handle;
+use extol_jbd2::{Handle, planted};
 use extol_ondisk::quota::{Entry, Kind};
 use extol_ondisk::{InodeNr, RoCompat, Superblock};
 use extol_task::Clock;
@@ -111,6 +111,22 @@ impl Quotas {
         self.files.iter().any(|file| file.ino() == ino)
     }
 
+    /// The inodes of the files.
+    pub fn inodes(&self) -> impl Iterator<Item = InodeNr> + '_ {
+        self.files.iter().map(QuotaFile::ino)
+    }
+
+    /// Blocks of the file with this inode lie at other places now. (Nothing else uses the volume.)
+    ///
+    /// # Errors
+    /// Its map cannot be read.
+    pub fn find_blocks(&self, vol: &Volume, ino: InodeNr) -> Result<()> {
+        self.files
+            .iter()
+            .filter(|file| file.ino() == ino)
+            .try_for_each(|file| file.find_blocks(vol))
+    }
+
     /// An inode becomes one of the volume itself, before it is written.
     pub fn exempt(&self, ino: InodeNr) {
         self.exempt.write().push(ino);
@@ -131,6 +147,11 @@ impl Quotas {
     pub fn enforce(&self, clock: &Arc<dyn Clock>, kinds: &[Kind]) {
         let _ = self.clock.set(Arc::clone(clock));
         self.files.iter().for_each(|file| file.enforce(kinds.contains(&file.kind())));
+    }
+
+    /// True if limits of some kind are enforced.
+    pub fn is_enforced(&self) -> bool {
+        self.files.iter().any(QuotaFile::is_enforced)
     }
 
     fn file(&self, kind: Kind) -> Result<&QuotaFile> {
@@ -167,6 +188,16 @@ impl Quotas {
     /// There is no such file.
     pub fn grace(&self, kind: Kind) -> Result<Grace> {
         Ok(self.file(kind)?.grace())
+    }
+
+    /// What a project has, with what is promised to it, and its limits; `None` if these are not
+    /// enforced.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn enforced_project(&self, vol: &Volume, id: u32) -> Result<Option<Entry>> {
+        let file = self.files.iter().find(|file| file.kind() == Kind::Project);
+        file.map_or(Ok(None), |file| file.seen(vol, id))
     }
 
     /// Makes sure that an id has an entry. Opens a handle if it has none.
@@ -242,6 +273,10 @@ impl Accounts for Quotas {
 
     fn post(&self, vol: &Volume, h: &mut Handle, ino: InodeNr, change: &Posting<'_>) -> Result<()> {
         let (before, after) = with_values(vol, ino, change);
+        let (before, after) = match planted::has(planted::Bug::UsageLate) {
+            true => planted::keep((before, after)).unwrap_or_default(),
+            false => (before, after),
+        };
         if before == after {
             return Ok(());
         }
@@ -251,7 +286,9 @@ impl Accounts for Quotas {
                 file.add(vol, h, (ino, id), amount, now)?;
             }
         }
-        eligibility::note_ineligible(h, ino, Reason::Quota);
+        if !planted::has(planted::Bug::UsageInFastCommit) {
+            eligibility::note_ineligible(h, ino, Reason::Quota);
+        }
         Ok(())
     }
 
@@ -314,13 +351,15 @@ pub(crate) fn check_enforceable(
     };
     let kinds = limits.kinds();
     let Some(kind) = kinds.iter().find(lacks) else { return Ok(()) };
+    let is_on = sb.feature_ro_compat.contains(RoCompat::QUOTA);
     let (option, features) = match kind {
         Kind::User => ("usrquota", "quota"),
         Kind::Group => ("grpquota", "quota"),
         Kind::Project => ("prjquota", "quota,project"),
     };
+    let how = if is_on { format!("-Q {option}") } else { format!("-O {features}") };
     Err(format!(
-        "{option}: the volume has no quota inode for {}s; make it with extol tune -O {features}",
+        "{option}: the volume has no quota inode for {}s; make it with extol tune {how}",
         kind.name()
     ))
 }

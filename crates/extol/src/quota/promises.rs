@@ -11,13 +11,21 @@ use extol_ondisk::InodeNr;
 use foldhash::fast::RandomState;
 use smallvec::{SmallVec, smallvec};
 
+use super::limits::Begun;
 use super::usage::{Amount, Room};
+
+/// All that is promised to one id.
+#[derive(Debug, Default)]
+struct Total {
+    room: Room,
+    begun: Begun,
+}
 
 /// The promises of one quota file.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     /// Of all inodes together, for each id.
-    totals: HashMap<u32, Room, RandomState>,
+    totals: HashMap<u32, Total, RandomState>,
     /// A change of owners has promises of two ids.
     of_inodes: HashMap<InodeNr, SmallVec<[(u32, Room); 1]>, RandomState>,
 }
@@ -25,7 +33,19 @@ pub(super) struct Promises {
 impl Promises {
     /// All that is promised to an id.
     pub fn total(&self, id: u32) -> Room {
-        self.totals.get(&id).copied().unwrap_or_default()
+        self.totals.get(&id).map(|total| total.room).unwrap_or_default()
+    }
+
+    /// When soft limits of an id become hard that are exceeded with its promises.
+    pub fn begun(&self, id: u32) -> Begun {
+        self.totals.get(&id).map(|total| total.begun).unwrap_or_default()
+    }
+
+    /// Notes that, for as long as something is promised to the id.
+    pub fn set_begun(&mut self, id: u32, begun: Begun) {
+        if let Some(total) = self.totals.get_mut(&id) {
+            total.begun = begun;
+        }
     }
 
     /// Promises more.
@@ -34,7 +54,7 @@ impl Promises {
             return;
         }
         let total = self.totals.entry(id).or_default();
-        *total = total.plus(room);
+        total.room = total.room.plus(room);
         let own = self.of_inodes.entry(ino).or_default();
         match own.iter_mut().find(|(of, _)| *of == id) {
             Some((_, promised)) => *promised = promised.plus(room),
@@ -68,19 +88,20 @@ impl Promises {
             true => self.of_inodes.remove(&ino),
             false => self.of_inodes.insert(ino, smallvec![(id, room)]),
         };
-        for (id, promised) in before.into_iter().flatten() {
-            self.lower(id, promised);
-        }
+        // (First the new one: what has begun for the id goes on.)
         if room != Room::default() {
             let total = self.totals.entry(id).or_default();
-            *total = total.plus(room);
+            total.room = total.room.plus(room);
+        }
+        for (id, promised) in before.into_iter().flatten() {
+            self.lower(id, promised);
         }
     }
 
     fn lower(&mut self, id: u32, room: Room) {
         let Some(total) = self.totals.get_mut(&id) else { return };
-        *total = total.minus(room);
-        if *total == Room::default() {
+        total.room = total.room.minus(room);
+        if total.room == Room::default() {
             self.totals.remove(&id);
         }
     }
@@ -109,6 +130,10 @@ mod tests {
         promises.add(two, 8, room(50, 1));
         promises.set(two, 8, room(30, 0));
         assert_eq!((promises.total(7), promises.total(8)), (room(0, 0), room(30, 0)));
+        let begun = Begun { space: 5, inodes: 6 };
+        promises.set_begun(8, begun);
+        promises.set_begun(9, begun);
+        assert_eq!((promises.begun(8), promises.begun(9)), (begun, Begun::default()));
         promises.set(two, 8, room(0, 0));
         assert!(promises.totals.is_empty() && promises.of_inodes.is_empty());
     }

@@ -110,6 +110,12 @@ impl Amount {
         Self { space, inodes: usage.inodes.saturating_mul(sign) }
     }
 
+    /// Of what is promised.
+    pub fn of_room(room: Room) -> Self {
+        let inodes = i64::try_from(room.inodes).unwrap_or(i64::MAX);
+        Self { space: i128::from(room.space), inodes }
+    }
+
     /// Adds it to an entry. Usage that was too low ends at zero, and none is beyond what a file can
     /// store.
     pub fn add_to(self, entry: &mut Entry) {

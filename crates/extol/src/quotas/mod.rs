@@ -1,6 +1,7 @@
 //! Quotas of a volume for its administrators: usage and limits of all ids, other limits, and
 //! whether usage is what the inodes say.
 
+mod project;
 pub mod text;
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,6 +11,7 @@ use extol_ondisk::{Inode, InodeFlags, InodeNr, Superblock};
 use extol_vfs::{FsError, Result};
 
 pub use extol_ondisk::quota::{Entry, Kind, LIMIT_UNIT};
+pub(crate) use project::within_project;
 
 use crate::data::writeback;
 use crate::error;
@@ -33,6 +35,8 @@ pub struct Quota {
     pub inode_grace: u32,
     /// Usage and limits, in the order of the ids.
     pub entries: Vec<Entry>,
+    /// The file of the root directory that has them: one of the old kind, which nothing keeps.
+    pub file: Option<&'static str>,
 }
 
 /// Limits to set; `None` leaves one as it is, 0 is no limit.
@@ -98,7 +102,7 @@ pub(crate) fn report_from(
 
 fn part(fs: &MountedFs, quotas: &Quotas, kind: Kind, from: u32, most: usize) -> Result<Quota> {
     let (grace, entries) = quotas.entries(&fs.vol, kind, from, most)?;
-    Ok(Quota { kind, space_grace: grace.space, inode_grace: grace.inodes, entries })
+    Ok(Quota { kind, space_grace: grace.space, inode_grace: grace.inodes, entries, file: None })
 }
 
 /// Sets limits of ids, durably.

@@ -162,6 +162,7 @@ mod tests {
             space_grace: 1,
             inode_grace: 2,
             entries: (0..250).map(|n| entry(n * 17_179_869)).collect(),
+            file: None,
         };
         let mut found = Quota { space_grace: 0, inode_grace: 0, entries: Vec::new(), ..quota };
         let (mut from, mut parts) = (Some(0), 0);

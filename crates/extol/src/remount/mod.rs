@@ -215,7 +215,11 @@ fn to_read_write(
     if let Some(guard) = &fs.guard {
         // While this mount was read-only, another system may have changed the volume.
         let observed = guard.check_now().map_err(OpenError).and_then(|()| {
-            let waiting = fs.options.lock().access.waiting.clone();
+            let access = fs.options.lock().access.clone();
+            if access.nommp {
+                return Ok(None);
+            }
+            let waiting = access.waiting;
             let seen = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
             seen.map(|seen| seen.take(guard, waiting.as_ref())).transpose()
         });

@@ -79,6 +79,18 @@ pub(crate) fn update(fs: &MountedFs, changed: u32) -> Result<()> {
     Ok(())
 }
 
+/// True if the last copy of the superblock, which follows last, is of a larger volume: a crash has
+/// interrupted what comes behind a cut.
+pub(crate) fn has_old(fs: &MountedFs) -> Result<bool> {
+    let geo = &fs.vol.geo;
+    let Some(last) = (1..geo.groups()).rev().map(GroupNr).find(|group| geo.has_super(*group))
+    else {
+        return Ok(false);
+    };
+    let block = fs.vol.journal.read(geo.group_first_block(last)).map_err(error::journal)?;
+    Ok(Superblock::decode(&block.data()).is_ok_and(|copy| copy.blocks_count > geo.blocks()))
+}
+
 /// Replaces a whole block.
 fn put(h: &mut Handle, block: BlockNr, bytes: &[u8]) -> Result<()> {
     let buf = h.create(block).map_err(error::journal)?;

@@ -15,7 +15,7 @@
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Defragmented, Fragments, FsError, Outcome, Result};
 
-use super::relocate::{relocate, step};
+use super::relocate::{relocate, stretch};
 use crate::alloc::Run;
 use crate::data::flush;
 use crate::inodes::InodeState;
@@ -23,7 +23,7 @@ use crate::map::{self, MappedRun};
 use crate::mounted::MountedFs;
 use crate::ops::files;
 
-/// Blocks beside the data that moving it may take: tree blocks.
+/// Clusters beside the data that moving it may take: tree blocks.
 const BESIDE: u64 = 8;
 
 /// Counts the extents of a regular file. What is not written back yet does not count.
@@ -61,23 +61,37 @@ fn count(fs: &MountedFs, st: &InodeState) -> Result<Fragments> {
     Ok(found)
 }
 
-/// Blocks of the pieces of a large file.
+/// Clusters in which the file has blocks.
+fn clusters(fs: &MountedFs, st: &InodeState) -> Result<u64> {
+    let ratio = u64::from(fs.vol.geo.cluster_ratio);
+    // The first cluster that was not counted.
+    let (mut next, mut clusters) = (0, 0);
+    if st.node.raw.maps_blocks() {
+        map::iterate(&fs.vol, &st.node, 0, u32::MAX, &mut |run| {
+            let end = run.end().div_ceil(ratio);
+            clusters += end.saturating_sub(next.max(u64::from(run.lblk) / ratio));
+            next = end;
+            true
+        })?;
+    }
+    Ok(clusters)
+}
+
+/// Blocks of the pieces of a large file, of whole clusters.
 fn piece(fs: &MountedFs) -> u32 {
-    (fs.vol.geo.blocks_per_group / 2).max(1)
+    (fs.vol.geo.clusters_per_group / 2).max(1) * fs.vol.geo.cluster_ratio
 }
 
 /// Moves a regular file into fewer runs, if the free blocks have room for that.
 pub(crate) fn defragment(fs: &MountedFs, ino: u32) -> Result<Defragmented> {
     fs.check_writable()?;
-    if fs.vol.geo.has_clusters() {
-        return Err(FsError::NotSupported("defragmentation of volumes with clusters (bigalloc)"));
-    }
     let cell = fs.cell(ino)?;
-    let (before, immutable) = {
+    let (before, clusters, immutable) = {
         let mut st = cell.write_for_flush()?;
         files::check_regular(&st)?;
         flush::flush(fs, &mut st)?;
-        (count(fs, &st)?, st.node.raw.flags.contains(InodeFlags::IMMUTABLE))
+        let immutable = st.node.raw.flags.contains(InodeFlags::IMMUTABLE);
+        (count(fs, &st)?, clusters(fs, &st)?, immutable)
     };
     let left = |outcome| Ok(Defragmented { before, after: before, outcome });
     if before.extents <= before.best {
@@ -86,7 +100,9 @@ pub(crate) fn defragment(fs: &MountedFs, ino: u32) -> Result<Defragmented> {
     if immutable {
         return left(Outcome::Immutable);
     }
-    let Some(mut room) = Room::take(fs, ino, before)? else { return left(Outcome::NoRoom) };
+    let Some(mut room) = Room::take(fs, ino, before, clusters)? else {
+        return left(Outcome::NoRoom);
+    };
     let mut at = Some(0);
     while let Some(from) = at {
         let mut st = cell.write_for_flush()?;
@@ -102,22 +118,24 @@ pub(crate) fn defragment(fs: &MountedFs, ino: u32) -> Result<Defragmented> {
 /// Runs that were taken and reserved for a file.
 struct Room<'a> {
     fs: &'a MountedFs,
-    /// In order of the file; the first one is next.
+    /// Of whole clusters, in order of the file; the first one is next.
     runs: std::collections::VecDeque<Run>,
+    /// In clusters.
     reserved: u64,
 }
 
 impl<'a> Room<'a> {
     /// Room for the whole file, in runs that make it better. `None`: there is none.
-    fn take(fs: &'a MountedFs, ino: u32, before: Fragments) -> Result<Option<Self>> {
-        match fs.reserve(before.blocks.saturating_add(BESIDE)) {
+    fn take(fs: &'a MountedFs, ino: u32, before: Fragments, clusters: u64) -> Result<Option<Self>> {
+        let reserved = clusters.saturating_add(BESIDE);
+        match fs.reserve(reserved) {
             Err(FsError::NoSpace) => return Ok(None),
             reserved => reserved?,
         }
-        let reserved = before.blocks + BESIDE;
+        let geo = &fs.vol.geo;
         let mut room = Self { fs, runs: std::collections::VecDeque::new(), reserved };
-        let mut goal = fs.vol.alloc.inode_goal(extol_ondisk::InodeNr(ino));
-        let mut left = before.blocks;
+        let mut goal = geo.cluster_end(fs.vol.alloc.inode_goal(extol_ondisk::InodeNr(ino)));
+        let mut left = geo.cluster_blocks(clusters);
         let mut runs = 0;
         while left > 0 {
             let want = u32::try_from(left).unwrap_or(u32::MAX).min(piece(fs));
@@ -146,17 +164,24 @@ impl<'a> Room<'a> {
             return Ok(None);
         };
         let Some(to) = self.runs.pop_front() else { return Ok(None) };
-        let len = run.len.min(to.len).min(step(self.fs, st));
-        let (to, rest) = to.split(len);
+        let from = match stretch(self.fs, st, run) {
+            Ok(from) => from.cut(to.len),
+            Err(e) => {
+                self.runs.push_front(to);
+                return Err(e);
+            }
+        };
+        let (to, rest) = to.split(from.len);
         if let Some(rest) = rest {
             self.runs.push_front(rest);
         }
-        let (moved, used) = relocate(self.fs, st, MappedRun { len: to.len, ..run }, to, true);
+        let (moved, used) = relocate(self.fs, st, &from, to, true);
         if used {
-            self.reserved = self.reserved.saturating_sub(u64::from(to.len));
+            let clusters = self.fs.vol.geo.clusters(to.len.into());
+            self.reserved = self.reserved.saturating_sub(clusters);
         }
         moved?;
-        Ok(Some(run.lblk.saturating_add(to.len)))
+        Ok(Some(from.end()))
     }
 }
 

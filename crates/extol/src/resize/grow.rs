@@ -122,7 +122,9 @@ impl Grow<'_> {
         let mut sb = self.fs.sb.read(Superblock::clone);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let planned = match plan::next(&sb, self.share, self.how == Growth::Alone, target) {
+            // (What the second copy leaves may share a cluster with bitmaps and tables.)
+            let moves_copy = self.how == Growth::Alone && !self.fs.vol.geo.has_clusters();
+            let planned = match plan::next(&sb, self.share, moves_copy, target) {
                 Ok(Some(planned)) => planned,
                 Ok(None) => break,
                 // What is before it is done first.
@@ -179,7 +181,7 @@ impl Grow<'_> {
         planned: &Planned,
         (blocks, inodes): (u64, u32),
     ) -> std::result::Result<(), FsError> {
-        let now = self.fs.vol.alloc.counters();
+        let now = self.fs.vol.alloc.block_counters();
         self.fs.sb.update(h, |sb| {
             plan::apply(sb, &planned.sb);
             sb.free_blocks_count = now.free_on_disk.saturating_add(blocks);
@@ -237,7 +239,7 @@ impl Grow<'_> {
         let lists = if copies.is_empty() { 0 } else { geo.reserved_gdt() };
         let left = second_copy::left(&vol.geo, geo);
         self.transact(2 + reserved::CREDITS + lists + 2 * left.iter().count() as u32, |h| {
-            let free: u64 = groups.iter().map(|g| u64::from(g.free_blocks(geo))).sum();
+            let free: u64 = groups.iter().map(|g| u64::from(g.free_clusters(geo))).sum();
             let inodes = geo.inodes() - vol.geo.inodes();
             if let Some(reserved) = self.reserved.filter(|_| takes_reserved) {
                 reserved.take(vol, h, &vol.geo)?;
@@ -264,7 +266,7 @@ impl Grow<'_> {
             if let Some((group, _)) = left {
                 vol.alloc.write_bitmap(h, group)?;
             }
-            self.superblock(h, planned, (free, inodes))?;
+            self.superblock(h, planned, (geo.cluster_blocks(free), inodes))?;
             vol.journal.extend_to(geo.blocks());
             vol.alloc.add_groups(geo, (free, inodes.into()))?;
             if let Some((_, run)) = left {

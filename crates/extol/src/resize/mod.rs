@@ -51,8 +51,9 @@
 //! - RZ-5: the cut is one transaction. Before it nothing in use, and nothing of a group that stays,
 //!   is behind the new end; and all that the volume has is in place.
 //! - RZ-6: the device is cut only when the log is empty and the superblock is in place, durably.
-//! - RZ-7: the copies of superblock and descriptors are brought up to date in later transactions. A
-//!   crash before leaves old copies that are valid.
+//! - RZ-7: the copies of superblock and descriptors are brought up to date in later transactions,
+//!   behind the cut of the device. A crash before leaves old copies that are valid; those of a
+//!   larger volume tell the next resize to cut the device (`backups::has_old`).
 //! - RZ-8: a volume without a journal becomes smaller as one with a journal: a log is lent to it
 //!   (`shrink/lend.rs`, LL-1 to LL-8).
 //!
@@ -72,7 +73,7 @@ mod shrink;
 
 pub use shrink::Vacated;
 
-pub(crate) use backups::update as update_copies;
+pub(crate) use backups::{has_old as has_old_copy, update as update_copies};
 pub(crate) use defrag::{defragment, fragments};
 pub(crate) use grow::{Growth, aim, grow};
 pub(crate) use reserved::{CREDITS as RESERVED_CREDITS, Reserved};
@@ -197,10 +198,13 @@ impl From<ResizeError> for GrowError {
     }
 }
 
-/// Refuses volumes with clusters: their size does not change.
+/// Refuses volumes with clusters: no log is lent to them.
 pub(crate) fn refuse_clusters(fs: &crate::mounted::MountedFs) -> Result<(), ResizeError> {
     if fs.vol.geo.has_clusters() {
-        return refuse("the volume has clusters of several blocks (bigalloc): use resize2fs");
+        return refuse(
+            "the volume has clusters of several blocks (bigalloc) and no journal: give it one \
+             (extol tune -j), and take it away afterwards (extol tune -O ^has_journal)",
+        );
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Moves one mapped run of a file.
+//! Moves one mapped run of a file; with clusters, all that the file has in a row of them.
 //!
 //! ```text
 //!   data        read old ─ write new ─► handle: bitmap, map, inode; the old blocks are freed
@@ -8,18 +8,20 @@
 //! ```
 //!
 //! Metadata are the blocks of directories and long symbolic links, attribute values in inodes of
-//! their own, and file data that goes through the log. Their bytes do not depend on where they lie.
+//! their own, blocks of quota files, and file data that goes through the log. Their bytes do not
+//! depend on where they lie.
 
 use std::sync::atomic::Ordering;
 
 use extol_block::{AlignedBuf, BlockNr};
 use extol_jbd2::{Handle, planted};
+use extol_ondisk::InodeNr;
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
 use crate::error;
 use crate::inodes::InodeState;
-use crate::map::{self, Discard, MappedRun};
+use crate::map::{self, Discard, MappedRun, Stretch};
 use crate::mounted::MountedFs;
 
 /// Bytes that are copied at once.
@@ -39,43 +41,51 @@ enum Copy {
     Nothing,
 }
 
-/// Most blocks of this file that one [`relocate`] takes.
-pub(super) fn step(fs: &MountedFs, st: &InodeState) -> u32 {
+/// Most blocks of this file that one [`relocate`] takes. (A cluster may have more.)
+fn step(fs: &MountedFs, st: &InodeState) -> u32 {
     let most = if is_metadata(fs, st) { METADATA_STEP } else { DATA_STEP };
     most.min(fs.vol.geo.blocks_per_group).max(1)
 }
 
-fn is_metadata(fs: &MountedFs, st: &InodeState) -> bool {
-    !st.is_regular() || st.is_value() || fs.journals_data(st)
+/// What moves with the beginning of a run that the file maps.
+pub(super) fn stretch(fs: &MountedFs, st: &InodeState, run: MappedRun) -> Result<Stretch> {
+    Stretch::of(&fs.vol, &st.node, run, step(fs, st))
 }
 
-/// Moves the blocks of `from`, a run that the file maps of at most [`step`] blocks, to `to`, which
-/// is as long and was taken. `reserved`: its blocks were reserved, too. On an error they are given
-/// back (and reserved no more if the second part of the result says so).
+fn is_metadata(fs: &MountedFs, st: &InodeState) -> bool {
+    !st.is_regular() || st.is_value() || fs.journals_data(st) || is_quota_file(fs, st.node.ino)
+}
+
+/// True for the inode of a quota file.
+pub(super) fn is_quota_file(fs: &MountedFs, ino: InodeNr) -> bool {
+    fs.quotas.get().is_some_and(|quotas| quotas.has(ino))
+}
+
+/// Moves the blocks of `from` to `to`, which is as long and was taken. `reserved`: its clusters
+/// were reserved, too. On an error they are given back (and reserved no more if the second part of
+/// the result says so).
 pub(super) fn relocate(
     fs: &MountedFs,
     st: &mut InodeState,
-    from: MappedRun,
+    from: &Stretch,
     to: Run,
     reserved: bool,
 ) -> (Result<()>, bool) {
-    if fs.quotas.get().is_some_and(|quotas| quotas.has(st.node.ino)) {
-        fs.vol.alloc.give_back(to);
-        return (Err(FsError::NotSupported("quota files cannot be moved")), false);
-    }
-    let how = match from.unwritten {
-        true => Copy::Nothing,
-        false if is_metadata(fs, st) => Copy::Metadata,
+    let how = match is_metadata(fs, st) {
+        _ if from.pieces().iter().all(|piece| piece.unwritten) => Copy::Nothing,
+        true => Copy::Metadata,
         false => Copy::Data,
     };
     let how = match how {
         Copy::Data if fs.measuring.load(Ordering::Relaxed) => Copy::Nothing,
         how => how,
     };
-    let late = how == Copy::Data && planted::has(planted::Bug::MapBeforeCopy);
+    let late_block = planted::has(planted::Bug::QuotaBlockLate) && is_quota_file(fs, st.node.ino);
+    let how = if late_block { Copy::Data } else { how };
+    let late = how == Copy::Data && planted::has(planted::Bug::MapBeforeCopy) || late_block;
     if how == Copy::Data
         && !late
-        && let Err(e) = copy(fs, from.pblk, to)
+        && let Err(e) = copy_all(fs, from, to)
     {
         fs.vol.alloc.give_back(to);
         return (Err(e), false);
@@ -87,13 +97,25 @@ pub(super) fn relocate(
             .journal
             .commit_all()
             .map_err(error::journal)
-            .and_then(|()| copy(fs, from.pblk, to));
+            .and_then(|()| copy_all(fs, from, to));
         return (written, done.1);
     }
     done
 }
 
 /// Copies data on the device.
+fn copy_all(fs: &MountedFs, from: &Stretch, to: Run) -> Result<()> {
+    for piece in from.pieces().iter().filter(|piece| !piece.unwritten) {
+        copy(fs, piece.pblk, Run { start: from.place(piece, to.start), len: piece.len })?;
+    }
+    if fs.vol.journal.commits_after_data() || planted::has(planted::Bug::CopyNotFlushed) {
+        return Ok(());
+    }
+    // (An asynchronous commit goes to the device together with what it maps, and without a log
+    // nothing orders the writes.)
+    fs.vol.journal.flush_data().map_err(error::journal)
+}
+
 fn copy(fs: &MountedFs, from: BlockNr, to: Run) -> Result<()> {
     let vol = &fs.vol;
     let size = vol.geo.block_size;
@@ -113,26 +135,22 @@ fn copy(fs: &MountedFs, from: BlockNr, to: Run) -> Result<()> {
         written.map_err(|e| fs.data_write_failed(e))?;
         at += len as u64;
     }
-    if vol.journal.commits_after_data() || planted::has(planted::Bug::CopyNotFlushed) {
-        return Ok(());
-    }
-    // (An asynchronous commit goes to the device together with what it maps, and without a log
-    // nothing orders the writes.)
-    vol.journal.flush_data().map_err(error::journal)
+    Ok(())
 }
 
 /// The transaction that maps the new blocks and frees the old ones.
 fn remap(
     fs: &MountedFs,
     st: &mut InodeState,
-    from: MappedRun,
+    from: &Stretch,
     to: Run,
     reserved: bool,
     how: Copy,
 ) -> (Result<()>, bool) {
-    let copies = if how == Copy::Metadata { from.len } else { 0 };
-    let credits = map::credits_for_relocate(&st.node, from.len) + 2 + 1 + copies;
-    let mut h = match fs.start(credits) {
+    let copies = if how == Copy::Metadata { from.blocks() } else { 0 };
+    let pieces = u32::try_from(from.pieces().len()).unwrap_or(u32::MAX);
+    let credits = map::credits_for_relocate(&st.node, from.len, pieces) + 2 + 1 + copies;
+    let mut h = match start(fs, credits) {
         Ok(h) => h,
         Err(e) => {
             fs.vol.alloc.give_back(to);
@@ -155,29 +173,48 @@ fn remap(
     (moved.and(undone).and(stored).and(stopped), reserved)
 }
 
+/// A handle. A cluster with very many pieces, or blocks of metadata, has no transaction.
+fn start(fs: &MountedFs, credits: u32) -> Result<Handle> {
+    if fs.vol.geo.has_clusters() && credits > fs.vol.journal.max_credits() {
+        return Err(FsError::NotSupported("moving a cluster in so many pieces by this journal"));
+    }
+    fs.start(credits)
+}
+
 fn in_handle(
     fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
-    from: MappedRun,
+    from: &Stretch,
     to: Run,
     how: Copy,
 ) -> Result<()> {
     let vol = &fs.vol;
     if how == Copy::Metadata {
-        vol.alloc.check_not_system(Run { start: from.pblk, len: from.len })?;
-        for i in 0..u64::from(from.len) {
-            let old = vol.journal.read(from.pblk.plus(i)).map_err(error::journal)?.data();
-            let new = h.create(to.start.plus(i)).map_err(error::journal)?;
-            h.modify(&new, |bytes| bytes.copy_from_slice(&old)).map_err(error::journal)?;
+        for piece in from.pieces().iter().filter(|piece| !piece.unwritten) {
+            copy_metadata(fs, h, piece, from.place(piece, to.start))?;
         }
     }
     let data = if is_metadata(fs, st) { Discard::FreeJournalled } else { Discard::Free };
-    let moved = map::relocate(vol, h, &mut st.node, (from.lblk, from.len), to.start, data);
+    let moved = map::relocate(vol, h, &mut st.node, from, to.start, data);
     if moved.is_err() && how == Copy::Metadata {
-        for i in 0..u64::from(to.len) {
-            h.forget(to.start.plus(i), true).map_err(error::journal)?;
+        for piece in from.pieces().iter().filter(|piece| !piece.unwritten) {
+            let to = from.place(piece, to.start);
+            for i in 0..u64::from(piece.len) {
+                h.forget(to.plus(i), true).map_err(error::journal)?;
+            }
         }
     }
     moved
+}
+
+fn copy_metadata(fs: &MountedFs, h: &mut Handle, piece: &MappedRun, to: BlockNr) -> Result<()> {
+    let vol = &fs.vol;
+    vol.alloc.check_not_system(Run { start: piece.pblk, len: piece.len })?;
+    for i in 0..u64::from(piece.len) {
+        let old = vol.journal.read(piece.pblk.plus(i)).map_err(error::journal)?.data();
+        let new = h.create(to.plus(i)).map_err(error::journal)?;
+        h.modify(&new, |bytes| bytes.copy_from_slice(&old)).map_err(error::journal)?;
+    }
+    Ok(())
 }

@@ -56,8 +56,10 @@ fn damaged() -> ResizeError {
     ResizeError::Refused("the resize inode is damaged: run e2fsck and try again".into())
 }
 
+/// What so many blocks of the map add to the count of the inode. (With clusters each counts as a
+/// whole one, whatever else lies there.)
 fn sectors(geo: &Geometry, blocks: u64) -> u64 {
-    blocks * u64::from(geo.block_size.bytes() / 512)
+    geo.cluster_blocks(blocks) * u64::from(geo.block_size.bytes() / 512)
 }
 
 impl Reserved {

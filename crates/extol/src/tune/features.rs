@@ -12,9 +12,6 @@ pub(super) fn why_not(feature: Feature, on: bool) -> Option<&'static str> {
     }
 }
 
-/// Extol cannot have it, but tune2fs can switch it.
-const NOT_WRITTEN: &str = "Extol does not write such volumes: use tune2fs";
-const NEW_OR_TUNE2FS: &str = "make a new volume with it, or use tune2fs";
 /// Files may need it for ever.
 const FILES: &str = "files may depend on it: make a new volume";
 const NEW: &str = "only a new volume can be made with it or without it";
@@ -37,17 +34,16 @@ fn compat(bit: Compat, on: bool) -> Option<&'static str> {
 
 fn incompat(bit: Incompat, on: bool) -> Option<&'static str> {
     match bit {
-        Incompat::CSUM_SEED | Incompat::MMP => None,
-        Incompat::EXTENTS | Incompat::LARGE_DIR | Incompat::EA_INODE => (!on).then_some(FILES),
+        Incompat::CSUM_SEED | Incompat::MMP | Incompat::CASEFOLD | Incompat::FILETYPE => None,
+        Incompat::EXTENTS | Incompat::LARGE_DIR | Incompat::EA_INODE | Incompat::ENCRYPT => {
+            (!on).then_some(FILES)
+        }
         Incompat::FLEX_BG => {
             (!on).then_some("metadata of groups lies in other groups: make a new volume")
         }
-        Incompat::FILETYPE => Some("all directories would change: use tune2fs, and then e2fsck -f"),
         Incompat::BIT64 if on => Some("all descriptors would change: use resize2fs -b"),
         Incompat::BIT64 => Some("all descriptors would change: use resize2fs -s"),
         Incompat::META_BG | Incompat::INLINE_DATA => Some(NEW),
-        Incompat::CASEFOLD => Some(if on { NEW_OR_TUNE2FS } else { FILES }),
-        Incompat::ENCRYPT => Some(if on { NOT_WRITTEN } else { FILES }),
         Incompat::NEEDS_RECOVERY => Some(STATE),
         Incompat::JOURNAL_DEV => Some("a device for a journal is made so: mke2fs -O journal_dev"),
         _ => Some(NO_TOOL),
@@ -61,15 +57,11 @@ fn ro_compat(bit: RoCompat, on: bool) -> Option<&'static str> {
         | RoCompat::DIR_NLINK
         | RoCompat::EXTRA_ISIZE
         | RoCompat::PROJECT
-        | RoCompat::QUOTA => None,
-        RoCompat::READONLY => Some(NOT_WRITTEN),
+        | RoCompat::QUOTA
+        | RoCompat::READONLY => None,
         RoCompat::VERITY => (!on).then_some(FILES),
-        RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG => {
-            Some("all metadata would change: use tune2fs, on a volume that e2fsck -f has checked")
-        }
-        RoCompat::SPARSE_SUPER if on => {
-            Some("copies of the superblock would go: use tune2fs, and then e2fsck -f")
-        }
+        RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG => None,
+        RoCompat::SPARSE_SUPER if on => None,
         RoCompat::SPARSE_SUPER | RoCompat::BIGALLOC => Some(NEW),
         RoCompat::ORPHAN_PRESENT => Some(STATE),
         _ => Some(NO_TOOL),

@@ -124,8 +124,10 @@ impl Made {
             true => MOST_NODES as u64,
             false => journal_map::indirect_nodes(blocks.into(), per),
         };
-        let free = fs.vol.alloc.counters().free;
-        let want = u64::from(blocks) + most_nodes + OTHERS;
+        let free = fs.vol.alloc.block_counters().free;
+        // (A map block takes a cluster.)
+        let others = geo.cluster_blocks(most_nodes + OTHERS);
+        let want = u64::from(blocks) + others;
         if want > free {
             return refuse(format!(
                 "the volume is too full: a journal of {blocks} blocks needs {want} free blocks, \
@@ -142,7 +144,7 @@ impl Made {
         if goal >= geo.blocks() {
             return refuse(format!("location={goal}: the volume has {} blocks", geo.blocks()));
         }
-        let log = gather(fs, BlockNr(goal), blocks)?;
+        let log = gather(fs, geo.cluster_start(BlockNr(goal)), blocks)?;
         let pieces: usize =
             log.iter().map(|run| (run.len as usize).div_ceil(extent::MAX_LEN.into())).sum();
         let nodes = match (has_extents, pieces) {
@@ -151,8 +153,13 @@ impl Made {
             (true, pieces) => pieces.div_ceil(extent::block_max(geo).into()) as u32,
         };
         let behind = log.last().map_or(BlockNr(goal), |run| run.end());
+        let behind = geo.cluster_end(behind);
         let nodes = match nodes {
             0 => Vec::new(),
+            nodes if geo.has_clusters() => {
+                let each = (0..nodes).map(|_| gather(fs, behind, 1));
+                each.collect::<Result<Vec<_>>>()?.concat()
+            }
             nodes => gather(fs, behind, nodes)?,
         };
         Self::map(fs, (log, nodes), blocks, fast)
@@ -188,8 +195,8 @@ impl Made {
             );
         };
         inode.i_block = map.i_block;
-        let all = u64::from(blocks) + places.len() as u64;
-        inode.blocks = all * u64::from(geo.block_size.bytes() / 512);
+        let all = log.iter().chain(&nodes).map(|run| u64::from(run.whole_clusters(geo).len));
+        inode.blocks = all.sum::<u64>() * u64::from(geo.block_size.bytes() / 512);
         Ok(Self { log, nodes, blocks, fast, inode, map })
     }
 
@@ -275,7 +282,8 @@ impl Made {
         sb.journal_inum = InodeNr::JOURNAL.0;
         sb.jnl_backup_type = 1;
         if sb.overhead_clusters != 0 {
-            sb.overhead_clusters = sb.overhead_clusters.saturating_add(self.blocks);
+            let clusters = fs.vol.geo.clusters(self.blocks.into()) as u32;
+            sb.overhead_clusters = sb.overhead_clusters.saturating_add(clusters);
         }
         let words = self.inode.i_block.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w));
         let size = [(self.inode.size >> 32) as u32, self.inode.size as u32];
@@ -346,8 +354,8 @@ fn leave(fs: &Arc<MountedFs>) -> Result<()> {
     forget(&mut sb);
     if sb.overhead_clusters != 0 {
         let blocks = fs.vol.read_inode(InodeNr::JOURNAL)?.size >> fs.vol.geo.block_size.bits();
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        sb.overhead_clusters = sb.overhead_clusters.saturating_sub(blocks).max(1);
+        let clusters = u32::try_from(fs.vol.geo.clusters(blocks)).unwrap_or(u32::MAX);
+        sb.overhead_clusters = sb.overhead_clusters.saturating_sub(clusters).max(1);
     }
     sb.feature_compat.remove(Compat::FAST_COMMIT);
     sb.state.remove(State::VALID);

@@ -5,16 +5,17 @@
 //! superblock says before it replays the log, and at the end writes to the block that it claimed. A
 //! crash in between leaves one block in use for nothing, which e2fsck -p gives back.
 
-use extol_block::{BlockDevice as _, BlockNr};
+use extol_block::{BlockDevice as _, BlockNr, SharedDevice};
 use extol_jbd2::Handle;
-use extol_ondisk::Superblock;
-use extol_ondisk::mmp::{Mmp, SEQ_CLEAN};
-use extol_vfs::FsError;
+use extol_ondisk::mmp::{Mmp, SEQ_CLEAN, SEQ_FSCK};
+use extol_ondisk::{Incompat, Superblock};
+use extol_vfs::{FsError, bytes_text, plain};
 
-use super::{Result, refuse};
+use super::{Change, Request, Result, Tuned, refuse};
 use crate::alloc::Run;
-use crate::error;
+use crate::error::{self, OpenError};
 use crate::mounted::MountedFs;
+use crate::superblock::geometry;
 
 /// Credits to take or free the block: bitmap and descriptor.
 pub(super) const CREDITS: u32 = 2;
@@ -62,6 +63,46 @@ impl Made {
         fs.vol.alloc.commit_take(h, self.block)?;
         Ok(self.block.start)
     }
+}
+
+/// Says in the block that no host has the volume. It may be damaged.
+pub(super) fn clear(device: &SharedDevice, sb: &Superblock, request: &Request) -> Result<Tuned> {
+    if *request != (Request { clear_mmp: true, ..Request::default() }) {
+        return refuse("clear_mmp goes alone: ask for the rest afterwards");
+    }
+    if !sb.feature_incompat.contains(Incompat::MMP) {
+        return refuse("the volume has no multi-mount protection: clear_mmp is for it");
+    }
+    let geo = geometry(&**device, sb)?;
+    let block = BlockNr(sb.mmp_block);
+    if !geo.is_valid_block(block) || block.0 <= geo.super_block().0.0 {
+        return refuse(format!("block {} cannot be that of multi-mount protection", block.0));
+    }
+    let mut bytes = vec![0; geo.block_len()];
+    device.read_at(&mut bytes, block.offset(geo.block_size)).map_err(OpenError::from)?;
+    let found = Mmp::decode(&bytes, &geo);
+    let before = match &found {
+        Ok(mmp) if mmp.seq == SEQ_CLEAN => return Ok(Tuned::default()),
+        Ok(mmp) if mmp.seq == SEQ_FSCK => "of a checker".to_owned(),
+        Ok(mmp) => {
+            let name = mmp.nodename.split(|byte| *byte == 0).next().unwrap_or_default();
+            format!("of {}", plain(&bytes_text(name)))
+        }
+        Err(_) => "damaged".to_owned(),
+    };
+    let mut mmp = found.unwrap_or(Mmp {
+        seq: SEQ_CLEAN,
+        time: 0,
+        nodename: [0; 64],
+        bdevname: [0; 32],
+        check_interval: sb.mmp_update_interval.max(MIN_CHECK),
+    });
+    mmp.seq = SEQ_CLEAN;
+    mmp.check_interval = mmp.check_interval.min(sb.mmp_update_interval.max(MIN_CHECK));
+    mmp.encode_into(&mut bytes, &geo);
+    device.write_fua(&bytes, block.offset(geo.block_size)).map_err(OpenError::from)?;
+    let change = Change { property: "multi_mount_protection", before, after: "free".into() };
+    Ok(Tuned { changes: vec![change], notes: Vec::new() })
 }
 
 /// Frees the block, which the superblock names no more.

@@ -32,9 +32,13 @@
 //!
 //! Locking: nothing else uses the volume.
 //!
+//! A volume that becomes read-only is marked so in that transaction, and the mark goes alone
+//! (`read_only.rs`).
+//!
 //! A mounted volume changes by `maintenance::tune`: its daemon gets the request as a text
 //! (`text.rs`), and what needs an unmounted volume is refused.
 
+mod checksums;
 mod features;
 mod journal;
 mod mmp;
@@ -42,6 +46,7 @@ mod needs;
 mod orphan_file;
 mod plan;
 mod quota;
+mod read_only;
 mod request;
 mod reserved;
 mod text;
@@ -56,7 +61,7 @@ use extol_vfs::FsError;
 pub(crate) use text::live;
 
 pub use request::{
-    DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, NewJournal, Request, ReservedBlocks,
+    DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, NewJournal, QUOTAS, Request, ReservedBlocks,
 };
 
 use crate::error::{self, OpenError};
@@ -121,9 +126,15 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
     // Said before the log is replayed: most refusals do not depend on what is in it.
     let sb = read_superblock(&**device, None)?;
+    if request.clear_mmp {
+        return mmp::clear(device, &sb, request);
+    }
     let plan = Plan::of(&sb, request)?;
     if nothing_to_do(&sb, &plan) {
         return Ok(Tuned::default());
+    }
+    if read_only::is(&sb) {
+        return read_only::end(device, options, request, &plan);
     }
     known::check(&sb, &geometry(&**device, &sb)?, false).map_err(|e| {
         let line = e.to_string().replace("cannot mount read-write", "cannot be tuned");
@@ -142,12 +153,15 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
 /// # Errors
 /// What the superblock says against the request.
 pub fn is_done(device: &SharedDevice, request: &Request) -> Result<bool> {
+    if request.clear_mmp {
+        return Ok(false);
+    }
     let sb = read_superblock(&**device, None)?;
     Ok(nothing_to_do(&sb, &Plan::of(&sb, request)?))
 }
 
 fn nothing_to_do(sb: &Superblock, plan: &Plan) -> bool {
-    !needs_recovery(sb) && plan::changes(sb, &plan.sb).is_empty()
+    !needs_recovery(sb) && plan.changes(sb).is_empty()
 }
 
 /// Finds what the volume itself has against the request, over a copy in memory: opening it to
@@ -178,6 +192,10 @@ fn in_one(device: &SharedDevice, options: &MountOptions, request: &Request) -> R
         }
         Ok((tuned, left))
     });
+    let done = done.map_err(|error| match error {
+        TuneError::Fs(error) => TuneError::Fs(fs.cause_of(error)),
+        error => error,
+    });
     // (What failed on the way left the journal as it must be for the next opening.)
     let closed = finish(&fs, &mut threads, &done);
     let (tuned, left) = done?;
@@ -202,7 +220,7 @@ fn without_journal(
         in_one(device, options, &rest)?;
     }
     journal::remove(device, options)?;
-    Ok(Tuned { changes: plan::changes(&before, &plan.sb), notes: plan.notes })
+    Ok(Tuned { changes: plan.changes(&before), notes: plan.notes })
 }
 
 /// What is left of a request that lets the journal go.
@@ -263,6 +281,7 @@ struct Parts {
     reserved: Option<reserved::Dropped>,
     new_quotas: quota::Made,
     old_quotas: quota::Dropped,
+    checksums: Option<checksums::Switch>,
 }
 
 impl Parts {
@@ -281,7 +300,8 @@ impl Parts {
         let new_quotas = quota::Made::plan(fs, &plan.makes_quotas)?;
         let old_quotas = fs.sb.read(Superblock::clone);
         let old_quotas = quota::Dropped::plan(fs, &old_quotas, &plan.drops_quotas)?;
-        let parts = Self { journal, orphan_file, mmp, reserved, new_quotas, old_quotas };
+        let checksums = checksums::Switch::plan(fs, &plan.sb)?;
+        let parts = Self { journal, orphan_file, mmp, reserved, new_quotas, old_quotas, checksums };
         check_room(parts.credits(fs, plan), most)?;
         Ok(parts)
     }
@@ -295,6 +315,7 @@ impl Parts {
             + self.reserved.as_ref().map_or(0, reserved::Dropped::credits)
             + self.new_quotas.credits(fs)
             + self.old_quotas.credits(fs)
+            + self.checksums.as_ref().map_or(0, |switch| switch.credits(fs))
             + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 }
     }
 
@@ -339,9 +360,10 @@ fn consider(fs: &MountedFs, request: &Request) -> Result<Considered> {
     fs.check_writable()?;
     let before = fs.sb.read(Superblock::clone);
     let plan = Plan::of(&before, request)?;
-    let tuned = Tuned { changes: plan::changes(&before, &plan.sb), notes: plan.notes.clone() };
+    let tuned = Tuned { changes: plan.changes(&before), notes: plan.notes.clone() };
     let dev: &dyn BlockDevice = &*fs.vol.dev;
-    known::check(&plan.sb, &geometry(dev, &plan.sb)?, false)?;
+    let unmarked = read_only::without(&plan.sb);
+    known::check(&unmarked, &geometry(dev, &unmarked)?, false)?;
     needs::check(fs, &plan.unneeded)?;
     if tuned.changes.is_empty() {
         return Ok(Considered { before, plan, tuned, parts: None });
@@ -355,7 +377,15 @@ fn consider(fs: &MountedFs, request: &Request) -> Result<Considered> {
 /// Does what is asked for.
 fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
     let Considered { before, plan, tuned, parts } = consider(fs, request)?;
-    let Some(parts) = parts else { return Ok((tuned, Left::default())) };
+    let Some(mut parts) = parts else { return Ok((tuned, Left::default())) };
+    let ready = parts.checksums.as_mut().map(|switch| switch.prepare(fs)).transpose()?;
+    if ready.is_some() {
+        // What is prepared is in place before the feature is: a recovery reads the inode of the
+        // journal before it replays anything.
+        fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
+        // (Directories may have become longer.)
+        check_room(parts.credits(fs, &plan), fs.vol.journal.max_credits())?;
+    }
     if let Some(made) = &parts.mmp {
         made.write(fs)?;
     }
@@ -370,7 +400,11 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
         }
         parts.change(fs, h, &mut sb)?;
         if plan.descriptors {
-            descriptors(fs, h, &Geometry::new(&sb, None).map_err(error::ondisk)?)?;
+            let new = Geometry::new(&sb, None).map_err(error::ondisk)?;
+            descriptors(fs, h, &new, &|_| Ok(()))?;
+        }
+        if let (Some(switch), Some(ready)) = (&parts.checksums, &ready) {
+            switch.finish(fs, h, ready)?;
         }
         fs.sb.update(h, |now| plan::take_over(now, &before, &sb))
     })?;
@@ -381,7 +415,8 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
         fs.vol.alloc.keep_for_root(plan.sb.r_blocks_count);
     }
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
-    update_copies(fs, if plan.descriptors { 0 } else { u32::MAX })?;
+    let all = plan.descriptors || parts.checksums.is_some();
+    update_copies(fs, if all { 0 } else { u32::MAX })?;
     Ok((tuned, Left { orphan: plan.drops_orphan_file, mmp: plan.drops_mmp.map(BlockNr) }))
 }
 
@@ -421,8 +456,13 @@ fn check_room(credits: u32, most: u32) -> Result<()> {
     Ok(())
 }
 
-/// Brings the checksums of all descriptors up to date with the UUID.
-fn descriptors(fs: &MountedFs, h: &mut Handle, new: &Geometry) -> std::result::Result<(), FsError> {
+/// Changes all descriptors, and brings their checksums up to date with a new geometry.
+fn descriptors(
+    fs: &MountedFs,
+    h: &mut Handle,
+    new: &Geometry,
+    change: &dyn Fn(&mut GroupDesc) -> std::result::Result<(), FsError>,
+) -> std::result::Result<(), FsError> {
     let geo = &fs.vol.geo;
     let size = usize::from(geo.desc_size);
     for index in 0..geo.desc_blocks() {
@@ -430,16 +470,24 @@ fn descriptors(fs: &MountedFs, h: &mut Handle, new: &Geometry) -> std::result::R
         let (block, _) = geo.desc_block(GroupNr(first));
         let buf = fs.vol.journal.read(block).map_err(error::journal)?;
         let groups = first..geo.groups().min(first + geo.descs_per_block());
+        let bytes = buf.data();
+        let mut descs = Vec::new();
+        for nr in groups.map(GroupNr) {
+            let (_, at) = geo.desc_block(nr);
+            let Some(slot) = bytes.get(at..at + size) else { continue };
+            let mut desc = GroupDesc::decode(slot, geo, nr).map_err(error::ondisk)?;
+            change(&mut desc)?;
+            descs.push((nr, at, desc));
+        }
+        drop(bytes);
         h.modify(&buf, |bytes| {
-            for nr in groups.map(GroupNr) {
-                let (_, at) = geo.desc_block(nr);
-                let Some(slot) = bytes.get_mut(at..at + size) else { continue };
-                GroupDesc::decode(slot, geo, nr)?.encode_into(slot, new, nr);
+            for (nr, at, desc) in descs {
+                if let Some(slot) = bytes.get_mut(at..at + size) {
+                    desc.encode_into(slot, new, nr);
+                }
             }
-            Ok(())
         })
-        .map_err(error::journal)?
-        .map_err(error::ondisk)?;
+        .map_err(error::journal)?;
     }
     Ok(())
 }

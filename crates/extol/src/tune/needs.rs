@@ -1,6 +1,6 @@
 //! What depends on a feature that is switched off: a look at all inodes.
 
-use extol_ondisk::{Compat, features::Feature};
+use extol_ondisk::{Compat, Incompat, features::Feature};
 use extol_ondisk::{FileType, Inode, InodeFlags, InodeNr, RoCompat};
 
 use super::{Result, refuse};
@@ -51,6 +51,10 @@ fn why_needed(feature: Feature, inode: &Inode) -> Option<&'static str> {
         Feature::RoCompat(RoCompat::DIR_NLINK) if is_dir && inode.links == 1 => {
             Some("has more subdirectories than can be counted and needs dir_nlink: remove some")
         }
+        Feature::Incompat(Incompat::CASEFOLD) if has(InodeFlags::CASEFOLD) => Some(
+            "is casefolded (+F) and needs casefold: move what is in it to another directory and \
+             remove it",
+        ),
         Feature::Compat(Compat::DIR_INDEX) if is_dir && has(InodeFlags::INDEX) => Some(
             "is a directory with an index and needs dir_index: tune2fs -O ^dir_index, and then \
              e2fsck -fD, remove the indexes",

@@ -5,7 +5,7 @@ use extol_ondisk::{Inode, InodeNr, Superblock, orphan_file};
 use extol_vfs::FsError;
 
 use super::{Result, refuse};
-use crate::alloc::{Allocator, Run};
+use crate::alloc::Allocator;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map;
@@ -56,7 +56,7 @@ impl Made {
             ));
         }
         let free = fs.vol.alloc.counters().free;
-        if u64::from(blocks) + u64::from(OTHERS) > free {
+        if fs.vol.geo.clusters(blocks.into()) + u64::from(OTHERS) > free {
             return refuse(format!(
                 "the volume is full: an orphan file of {blocks} blocks does not fit"
             ));
@@ -90,9 +90,8 @@ impl Made {
             vol.geo.has_metadata_csum().then(|| vol.geo.fs_seed.inode(ino, node.raw.generation));
         let mut goal = vol.alloc.meta_goal(ino);
         for lblk in 0..self.blocks {
-            let nr = vol.alloc.alloc_meta(h, goal)?;
+            let nr = map::insert_meta(vol, h, &mut node, lblk, goal)?;
             goal = nr.plus(1);
-            map::insert(vol, h, &mut node, lblk, Run { start: nr, len: 1 }, false)?;
             let buf = h.create(nr).map_err(error::journal)?;
             h.modify(&buf, |block| {
                 orphan_file::init(block);

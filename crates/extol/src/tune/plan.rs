@@ -7,14 +7,15 @@ use extol_ondisk::superblock::{State, SuperFlags, uuid_text};
 use extol_ondisk::{Compat, Incompat, InodeNr, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 
-use super::{Change, NewJournal, Request, ReservedBlocks, Result, features, refuse};
-use crate::fast_commit_support::has_clusters;
+use super::{Change, NewJournal, Request, ReservedBlocks, Result, features, read_only, refuse};
 use crate::options::ErrorPolicy;
-use crate::quota;
 
 /// Seconds between two updates of multi-mount protection, if none are given.
 const USUAL_MMP_INTERVAL: u16 = 5;
 
+const CASEFOLD: Feature = Feature::Incompat(Incompat::CASEFOLD);
+const CHECKSUMS: Feature = Feature::RoCompat(RoCompat::METADATA_CSUM);
+const PROJECT: Feature = Feature::RoCompat(RoCompat::PROJECT);
 pub(super) const JOURNAL: Feature = Feature::Compat(Compat::HAS_JOURNAL);
 
 /// What a request makes of a volume.
@@ -71,23 +72,34 @@ impl Plan {
         if let Some(uuid) = request.uuid.filter(|uuid| *uuid != before.uuid) {
             plan.uuid(uuid)?;
         }
+        encoding(before, request)?;
         let mut features = request.features.clone();
+        features.extend(request.encoding.then_some((CASEFOLD, true)));
         features.extend(request.journal.as_ref().map(|_| (JOURNAL, true)));
+        // (As tune2fs has it. The feature quota follows from the files.)
+        let projects = request.quotas.iter().filter(|(kind, _)| *kind == Kind::Project);
+        features.extend(projects.map(|(_, on)| (PROJECT, *on)));
         // A new journal comes first, and an old one goes last: other features need it.
-        features.sort_by_key(|(feature, on)| match (*feature == JOURNAL, on) {
-            (true, true) => 0,
-            (true, false) => 2,
-            _ => 1,
+        // What needs checksums of all metadata comes behind these.
+        features.sort_by_key(|(feature, on)| match (*feature, on) {
+            (JOURNAL, true) => 0,
+            (CHECKSUMS, _) => 1,
+            (JOURNAL, false) => 3,
+            _ => 2,
         });
         for (feature, on) in features {
             if has(&plan.sb, feature) != on {
                 plan.switch(feature, on)?;
             }
         }
+        if let (Some(flags), true) = (request.encoding_flags, has(&plan.sb, CASEFOLD)) {
+            plan.sb.encoding_flags = flags;
+        }
         plan.journal(before, request)?;
         plan.mmp(request)?;
         plan.orphan_file(request)?;
-        plan.quotas(before)?;
+        plan.quotas(before, &request.quotas)?;
+        plan.checksums(before, request)?;
         // (The next opening frees the file, as one of the orphan list. That of a volume with errors
         // is not heeded.)
         if plan.drops_orphan_file && plan.sb.state.contains(State::ERROR) {
@@ -96,39 +108,13 @@ impl Plan {
                  e2fsck first, and leave out -E force_fsck",
             );
         }
-        check_clusters(&plan, before)?;
-        Ok(plan)
-    }
-
-    /// With the feature there are files for users and groups, and with projects one for them.
-    fn quotas(&mut self, before: &Superblock) -> Result<()> {
-        let has = |sb: &Superblock, bit| sb.feature_ro_compat.contains(bit);
-        let (old, new) = (has(before, RoCompat::QUOTA), has(&self.sb, RoCompat::QUOTA));
-        let projects = |sb: &Superblock| has(sb, RoCompat::PROJECT);
-        for kind in Kind::ALL {
-            let is = old && quota::inode_of(before, kind).is_some();
-            let project = kind == Kind::Project;
-            let comes =
-                if project { projects(&self.sb) && !(old && projects(before)) } else { !old };
-            let stays = new && (!project || projects(&self.sb));
-            if !is && new && comes {
-                self.makes_quotas.push(kind);
-            } else if is && !stays {
-                self.drops_quotas.push(kind);
-                quota::set_inode(&mut self.sb, kind, InodeNr(0));
-            }
-        }
-        let changes = !self.makes_quotas.is_empty() || !self.drops_quotas.is_empty();
-        if changes && !before.feature_compat.contains(Compat::HAS_JOURNAL) {
+        let reopened = plan.drops_orphan_file || plan.drops_journal;
+        if reopened && read_only::is(&plan.sb) {
             return refuse(
-                "quota files change together with bitmaps, and without a journal a crash in \
-                 between would damage the volume: give it one (-j)",
+                "nothing changes behind the mark read-only: first let journal and orphan file go",
             );
         }
-        if changes && self.drops_orphan_file {
-            return refuse("orphan_file and quota files change one after the other: run it twice");
-        }
-        Ok(())
+        Ok(plan)
     }
 
     fn uuid(&mut self, uuid: [u8; 16]) -> Result<()> {
@@ -194,6 +180,22 @@ impl Plan {
                 }
                 sb.checksum_seed = 0;
             }
+            (CHECKSUMS, _) => self.switch_checksums(on)?,
+            (Feature::RoCompat(RoCompat::UNINIT_BG), true)
+                if sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM) =>
+            {
+                self.notes.push("metadata_csum is more than uninit_bg: that stays off".into());
+                return Ok(());
+            }
+            (Feature::Incompat(Incompat::FILETYPE), _) => {
+                self.needs_fsck("entries of directories have types, or have none, as before");
+            }
+            (Feature::RoCompat(RoCompat::SPARSE_SUPER), true) => {
+                self.needs_fsck("it frees the copies of the superblock that are too many");
+            }
+            (Feature::Incompat(Incompat::ENCRYPT), true) => {
+                sb.encrypt_algos = Superblock::USUAL_ENCRYPTION;
+            }
             (Feature::Compat(Compat::FAST_COMMIT | Compat::ORPHAN_FILE), true)
                 if !sb.feature_compat.contains(Compat::HAS_JOURNAL) =>
             {
@@ -221,6 +223,11 @@ impl Plan {
                 sb.reserved_gdt_blocks = 0;
             }
             (Feature::Compat(Compat::DIR_INDEX), true) => index(sb),
+            (CASEFOLD, true) => (sb.encoding, sb.encoding_flags) = (Superblock::UTF8_12_1, 0),
+            (CASEFOLD, false) => {
+                (sb.encoding, sb.encoding_flags) = (0, 0);
+                self.unneeded.push(feature);
+            }
             (Feature::RoCompat(RoCompat::PROJECT | RoCompat::EXTRA_ISIZE), true)
                 if sb.inode_size <= 128 || sb.rev_level == 0 =>
             {
@@ -241,9 +248,7 @@ impl Plan {
             ) => self.unneeded.push(feature),
             _ => {}
         }
-        if sb.rev_level == 0 {
-            return refuse("the volume has revision 0, which has no features: make a new one");
-        }
+        self.refuse_old_revision(true)?;
         match feature {
             Feature::Compat(bit) => self.sb.feature_compat.set(bit, on),
             Feature::Incompat(bit) => self.sb.feature_incompat.set(bit, on),
@@ -256,6 +261,13 @@ impl Plan {
                 self.sb.orphan_file_inum = 0;
                 self.sb.feature_ro_compat.remove(RoCompat::ORPHAN_PRESENT);
             }
+        }
+        Ok(())
+    }
+
+    pub fn refuse_old_revision(&self, needs_features: bool) -> Result<()> {
+        if needs_features && self.sb.rev_level == 0 {
+            return refuse("the volume has revision 0, which has no features: make a new one");
         }
         Ok(())
     }
@@ -347,24 +359,21 @@ impl Plan {
     }
 }
 
-/// True if the superblock has the feature.
-/// Refuses what moves, makes or frees blocks of the volume's own where they come in clusters.
-fn check_clusters(plan: &Plan, before: &Superblock) -> Result<()> {
-    let changes_blocks = plan.makes_orphan_file.is_some()
-        || plan.makes_journal.is_some()
-        || plan.drops_journal
-        || plan.makes_mmp
-        || plan.drops_mmp.is_some()
-        || plan.drops_resize_inode;
-    if has_clusters(before) && changes_blocks {
-        return refuse(
-            "the volume has clusters of several blocks (bigalloc): for its journal, orphan file, \
-             reserved descriptors and multi-mount protection use tune2fs",
-        );
+/// Refuses an encoding for names that have one, as tune2fs does.
+fn encoding(before: &Superblock, request: &Request) -> Result<()> {
+    if request.encoding_flags.is_some() && !request.encoding {
+        return refuse("encoding_flags= is given together with encoding=utf8");
+    }
+    if request.encoding && request.features.contains(&(CASEFOLD, false)) {
+        return refuse("encoding= asks for casefold and -O ^casefold takes it away: give one");
+    }
+    if request.encoding && has(before, CASEFOLD) {
+        return refuse("the volume has casefold: the encoding of names that are there stays");
     }
     Ok(())
 }
 
+/// True if the superblock has the feature.
 fn has(sb: &Superblock, feature: Feature) -> bool {
     match feature {
         Feature::Compat(bit) => sb.feature_compat.contains(bit),
@@ -502,6 +511,8 @@ fn properties(sb: &Superblock) -> Vec<(&'static str, String)> {
         2 | 5 => "tea",
         _ => "unknown",
     };
+    let encoding = sb.encoding_name().map_or_else(Vec::new, |name| vec![name.to_owned()]);
+    let encoding = [encoding, sb.encoding_flag_names()].concat().join(" ");
     let yes = |is| if is { "yes" } else { "no" }.to_owned();
     vec![
         ("label", text(&sb.volume_name)),
@@ -518,6 +529,7 @@ fn properties(sb: &Superblock) -> Vec<(&'static str, String)> {
         ("most_mounts", sb.max_mnt_count.cast_signed().to_string()),
         ("check_interval", sb.checkinterval.to_string()),
         ("last_check", sb.lastcheck.to_string()),
+        ("encoding", encoding),
         ("hash", hash.to_owned()),
         ("raid_stride", sb.raid_stride.to_string()),
         ("raid_stripe_width", sb.raid_stripe_width.to_string()),

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 
 use extol_jbd2::Handle;
 use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind, QuotaFile, Version};
-use extol_ondisk::{Inode, InodeFlags, InodeNr, Superblock};
+use extol_ondisk::{Compat, Inode, InodeFlags, InodeNr, RoCompat, Superblock};
 use extol_vfs::FsError;
 
-use super::{Result, refuse};
+use super::plan::{self, Plan};
+use super::{Change as Changed, Result, refuse};
 use crate::alloc::Allocator;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
@@ -29,6 +30,71 @@ const CREDITS_PER_BLOCK: u32 = 3;
 const FEW: u32 = 256;
 /// For a freed block: a bitmap, a descriptor, a revocation, a block of the map.
 const CREDITS_PER_FREED: u32 = 4;
+
+impl Plan {
+    /// With the feature there are files for users and groups, and with projects one for them; but
+    /// for those of `wishes`.
+    pub fn quotas(&mut self, before: &Superblock, wishes: &[(Kind, bool)]) -> Result<()> {
+        let has = |sb: &Superblock, bit| sb.feature_ro_compat.contains(bit);
+        let (old, new) = (has(before, RoCompat::QUOTA), has(&self.sb, RoCompat::QUOTA));
+        let projects = |sb: &Superblock| has(sb, RoCompat::PROJECT);
+        let mut any = false;
+        for kind in Kind::ALL {
+            let is = old && quota::inode_of(before, kind).is_some();
+            let project = kind == Kind::Project;
+            let comes =
+                if project { projects(&self.sb) && !(old && projects(before)) } else { !old };
+            let stays = new && (!project || projects(&self.sb));
+            let wish = wishes.iter().find(|(of, _)| *of == kind).map(|(_, on)| *on);
+            let will_be = wish.unwrap_or(if is { stays } else { new && comes });
+            if !is && will_be {
+                self.makes_quotas.push(kind);
+            } else if is && !will_be {
+                self.drops_quotas.push(kind);
+                quota::set_inode(&mut self.sb, kind, InodeNr(0));
+            }
+            any |= will_be;
+        }
+        // (The feature goes with the last file, that for projects with theirs.)
+        let is_last = new && !any && !self.drops_quotas.is_empty();
+        if !wishes.is_empty() || is_last {
+            self.sb.feature_ro_compat.set(RoCompat::QUOTA, any);
+            self.refuse_old_revision(any)?;
+        }
+        let changes = !self.makes_quotas.is_empty() || !self.drops_quotas.is_empty();
+        if changes && !before.feature_compat.contains(Compat::HAS_JOURNAL) {
+            return refuse(
+                "quota files change together with bitmaps, and without a journal a crash in \
+                 between would damage the volume: give it one (-j)",
+            );
+        }
+        if changes && self.drops_orphan_file {
+            return refuse("orphan_file and quota files change one after the other: run it twice");
+        }
+        Ok(())
+    }
+
+    /// Properties that have another value than before.
+    pub fn changes(&self, before: &Superblock) -> Vec<Changed> {
+        let mut changes = plan::changes(before, &self.sb);
+        if !self.makes_quotas.is_empty() || !self.drops_quotas.is_empty() {
+            let is = |kind: &Kind| {
+                before.feature_ro_compat.contains(RoCompat::QUOTA)
+                    && quota::inode_of(before, *kind).is_some()
+            };
+            let will_be = |kind: &Kind| {
+                self.makes_quotas.contains(kind) || is(kind) && !self.drops_quotas.contains(kind)
+            };
+            let names = |are: &dyn Fn(&Kind) -> bool| {
+                let kinds = Kind::ALL.into_iter().filter(are);
+                kinds.map(Kind::name).collect::<Vec<_>>().join(" ")
+            };
+            let (before, after) = (names(&is), names(&will_be));
+            changes.push(Changed { property: "quota_files", before, after });
+        }
+        changes
+    }
+}
 
 /// Files to be made, with their contents.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! What is to be changed, and the words for it, as tune2fs(8) takes them.
 
+use extol_ondisk::Superblock;
 use extol_ondisk::features::Feature;
+use extol_ondisk::quota::Kind;
 use extol_ondisk::superblock::DefaultMountOpts;
 use extol_vfs::{Size, bytes_text, nearest, number};
 
@@ -9,6 +11,9 @@ use crate::options::ErrorPolicy;
 
 /// Words that [`Request::set_extended`] takes.
 pub const EXTENDED: &[&str] = &[
+    "clear_mmp",
+    "encoding=utf8",
+    "encoding_flags=strict",
     "force_fsck",
     "hash_alg=half_md4",
     "hash_alg=tea",
@@ -37,16 +42,21 @@ pub const DEFAULT_OPTIONS: &[&str] = &[
 ];
 /// Features that can be switched, as words of [`Request::set_features`].
 pub const FEATURES: &[&str] = &[
+    "casefold",
+    "^casefold",
     "dir_index",
     "^dir_index",
     "dir_nlink",
     "^dir_nlink",
     "ea_inode",
+    "encrypt",
     "extent",
     "extra_isize",
     "^extra_isize",
     "fast_commit",
     "^fast_commit",
+    "filetype",
+    "^filetype",
     "flex_bg",
     "has_journal",
     "^has_journal",
@@ -55,6 +65,8 @@ pub const FEATURES: &[&str] = &[
     "large_dir",
     "large_file",
     "^large_file",
+    "metadata_csum",
+    "^metadata_csum",
     "metadata_csum_seed",
     "^metadata_csum_seed",
     "mmp",
@@ -65,18 +77,20 @@ pub const FEATURES: &[&str] = &[
     "^project",
     "quota",
     "^quota",
+    "read-only",
+    "^read-only",
     "^resize_inode",
+    "sparse_super",
     "stable_inodes",
+    "uninit_bg",
+    "^uninit_bg",
     "verity",
 ];
 /// Words that [`Request::set_journal`] takes.
 pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location="];
-/// Extended options of tune2fs that are not taken, and why.
-const REFUSED: [(&str, &str); 3] = [
-    ("clear_mmp", "use tune2fs, if no other host has the volume"),
-    ("encoding", "use tune2fs, or make a new volume with casefold"),
-    ("encoding_flags", "use tune2fs: names that are there may not be valid"),
-];
+/// Words that [`Request::set_quotas`] takes.
+pub const QUOTAS: &[&str] =
+    &["usrquota", "grpquota", "prjquota", "^usrquota", "^grpquota", "^prjquota"];
 /// Most seconds between two updates of multi-mount protection.
 const MOST_MMP_INTERVAL: u16 = 300;
 
@@ -145,7 +159,15 @@ pub struct Request {
     pub orphan_file_size: Option<Size>,
     /// A journal is made, and how it is to be.
     pub journal: Option<NewJournal>,
+    /// No host has the volume, whatever its block of multi-mount protection says. Nothing else is
+    /// asked for then.
+    pub clear_mmp: bool,
+    /// Names can be folded as UTF-8: asks for casefold.
+    pub encoding: bool,
+    /// Flags of the encoding. They are given together with it.
+    pub encoding_flags: Option<u16>,
     pub(super) features: Vec<(Feature, bool)>,
+    pub(super) quotas: Vec<(Kind, bool)>,
     pub(super) default_options: Vec<(&'static str, bool)>,
 }
 
@@ -184,7 +206,11 @@ impl Request {
     /// True if damage of the volume could spread: it is to be checked before.
     #[must_use]
     pub fn may_spread_damage(&self) -> bool {
-        self.uuid.is_some() || !self.features.is_empty() || self.journal.is_some()
+        self.uuid.is_some()
+            || !self.features.is_empty()
+            || !self.quotas.is_empty()
+            || self.encoding
+            || self.journal.is_some()
     }
 
     /// Cuts a label and a directory of the last mount that are too long, as tune2fs and mkfs do; a
@@ -225,6 +251,32 @@ impl Request {
         Ok(())
     }
 
+    /// Takes a list of quota files that come (`usrquota`, `grpquota`, `prjquota`), or go by a `^`
+    /// before the word. The feature is there as long as a file is; `prjquota` brings the feature
+    /// project, which goes with it.
+    ///
+    /// # Errors
+    /// A word that is not known.
+    pub fn set_quotas(&mut self, list: &str) -> Result<()> {
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let (name, on) = switched(word);
+            let kind = match name {
+                "usrquota" => Kind::User,
+                "grpquota" => Kind::Group,
+                "prjquota" => Kind::Project,
+                _ => {
+                    return refuse(format!(
+                        "unknown kind of quota '{name}'{}",
+                        meant(name, QUOTAS.iter().copied())
+                    ));
+                }
+            };
+            self.quotas.retain(|(other, _)| *other != kind);
+            self.quotas.push((kind, on));
+        }
+        Ok(())
+    }
+
     /// Takes a list of options for a journal that is made.
     ///
     /// # Errors
@@ -241,7 +293,9 @@ impl Request {
                 let size: Size = value.parse().map_err(|error| about(name, error))?;
                 let bytes = size.bytes(unit).map_err(|error| about(name, error))?;
                 let units = u32::try_from(bytes / unit).ok().filter(|units| *units > 0);
-                units.ok_or_else(|| about(name, format_args!("\"{value}\" is out of range")))
+                units.ok_or_else(|| {
+                    about(name, format_args!("\"{value}\" is not from 1 to {}", u32::MAX))
+                })
             };
             match name {
                 "size" => journal.size_mib = Some(in_units(1 << 20)?),
@@ -334,19 +388,17 @@ impl Request {
             "orphan_file_size" => {
                 self.orphan_file_size = Some(text()?.parse().map_err(|e| about(name, e))?);
             }
+            "encoding" => self.encoding = encoding(text()?)?,
+            "encoding_flags" => self.encoding_flags = Some(encoding_flags(text()?)?),
+            "clear_mmp" => self.clear_mmp = bare(true)?,
             "force_fsck" => self.force_check = bare(true)?,
             "test_fs" => self.test_fs = Some(bare(true)?),
             "^test_fs" => self.test_fs = Some(bare(false)?),
             _ => {
-                return match REFUSED.iter().find(|(refused, _)| *refused == name) {
-                    Some((_, why)) => {
-                        refuse(format!("extended option '{name}' is not supported: {why}"))
-                    }
-                    None => refuse(format!(
-                        "unknown extended option '{name}'{}",
-                        meant(name, EXTENDED.iter().copied())
-                    )),
-                };
+                return refuse(format!(
+                    "unknown extended option '{name}'{}",
+                    meant(name, EXTENDED.iter().copied())
+                ));
             }
         }
         Ok(())
@@ -398,6 +450,21 @@ fn is_extended(word: &str) -> bool {
     EXTENDED.iter().any(|known| name(known) == name(word))
 }
 
+fn encoding(name: &str) -> Result<bool> {
+    match name {
+        "utf8" | "utf8-12.1" => Ok(true),
+        _ => refuse(format!("unknown encoding '{name}': Linux knows only utf8")),
+    }
+}
+
+fn encoding_flags(name: &str) -> Result<u16> {
+    match name {
+        "strict" => Ok(Superblock::STRICT_ENCODING),
+        "nostrict" => Ok(0),
+        _ => refuse(format!("unknown flag '{name}' of the encoding: it can be strict or nostrict")),
+    }
+}
+
 fn hash(name: &str) -> Result<u8> {
     match name {
         "legacy" => Ok(0),
@@ -421,6 +488,9 @@ mod tests {
         for word in DEFAULT_OPTIONS {
             request.set_default_options(word).expect(word);
             request.set_default_options(&format!("^{word}")).expect(word);
+        }
+        for word in QUOTAS {
+            request.set_quotas(word).expect(word);
         }
         for word in JOURNAL {
             request.set_journal(&format!("{word}4")).expect(word);
@@ -455,7 +525,9 @@ mod tests {
             ("force_fsck=1", "takes no value"),
             ("hash_alg=md5", "half_md4"),
             ("mmp_update_interval=301", "larger than 300"),
-            ("clear_mmp", "tune2fs"),
+            ("clear_mmp=1", "takes no value"),
+            ("encoding=latin1", "only utf8"),
+            ("encoding_flags=frob", "strict or nostrict"),
             ("orphan_file_size=x", "orphan_file_size"),
             ("mount_opts=ro,stride=4", "another -E"),
             ("mount_opts=ro,stripe-width=4", "another -E"),
@@ -467,14 +539,16 @@ mod tests {
         for (text, words) in [
             ("siz=4", "did you mean \"size=\""),
             ("size", "needs a value"),
-            ("size=0", "out of range"),
+            ("size=0", "is not from 1 to"),
             ("size=x", "size"),
-            ("fast_commit_size=9999P", "out of range"),
+            ("fast_commit_size=9999P", "is not from 1 to"),
             ("device=/dev/sdb", "tune2fs -J device="),
         ] {
             let line = Request::default().set_journal(text).expect_err(text).to_string();
             assert!(line.contains(words), "{text}: {line}");
         }
+        let line = Request::default().set_quotas("usrquoat").expect_err("a mistake").to_string();
+        assert!(line.contains("did you mean \"usrquota\""), "{line}");
         for text in ["", "d", "1y", "-1", "1dd"] {
             Request::default().set_interval(text).expect_err(text);
         }

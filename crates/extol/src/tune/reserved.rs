@@ -43,13 +43,13 @@ impl Dropped {
         h: &mut Handle,
         sb: &mut Superblock,
     ) -> std::result::Result<(), FsError> {
-        let geo = &fs.vol.geo;
+        self.reserved.remove(fs, h)?;
+        let before = fs.vol.alloc.counters().free_on_disk;
+        let (free, _) = self.cut.apply(&fs.vol.alloc, h)?;
         if sb.overhead_clusters != 0 {
-            let copies = u32::try_from(geo.backup_groups().count()).unwrap_or(u32::MAX);
-            let gone = copies.saturating_add(1).saturating_mul(geo.reserved_gdt());
+            let gone = u32::try_from(free.saturating_sub(before)).unwrap_or(u32::MAX);
             sb.overhead_clusters = sb.overhead_clusters.saturating_sub(gone).max(1);
         }
-        self.reserved.remove(fs, h)?;
-        self.cut.apply(&fs.vol.alloc, h).map(drop)
+        Ok(())
     }
 }

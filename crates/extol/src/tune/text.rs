@@ -27,11 +27,14 @@ impl Request {
         let unmounted = [
             (self.uuid.is_some(), "the UUID (-U)"),
             (!self.features.is_empty(), "features (-O)"),
+            (!self.quotas.is_empty(), "quota files (-Q)"),
             (self.last_mounted.is_some(), "the directory of the last mount (-M)"),
             (self.mmp_interval.is_some(), "mmp_update_interval="),
             (self.orphan_file_size.is_some(), "orphan_file_size="),
             (self.journal.is_some(), "the journal (-j, -J)"),
             (self.test_fs.is_some(), "test_fs"),
+            (self.clear_mmp, "clear_mmp"),
+            (self.encoding || self.encoding_flags.is_some(), "the encoding of names"),
         ];
         if let Some((_, what)) = unmounted.iter().find(|(asked, _)| *asked) {
             return refuse(format!("{what} cannot change while the volume is mounted: unmount it"));

@@ -24,6 +24,7 @@
 //! | `sharing` | which blocks may be shared |
 //! | `acl` | access control lists, which are tied to the mode |
 //! | `value` | values in inodes of their own |
+//! | `numbers` | which inodes these are, for a volume that becomes smaller |
 //!
 //! Invariants
 //! - XA-1: all functions work under the inode's lock, with the handle of the operation. They change
@@ -32,6 +33,7 @@
 //! - XA-2: an attribute is in one of the two places, never in both (`store::set_raw`).
 
 pub(crate) mod acl;
+mod numbers;
 mod shared;
 pub(crate) mod sharing;
 mod store;
@@ -46,6 +48,7 @@ use extol_vfs::{FsError, Result, XattrSet};
 
 use crate::node::Node;
 use crate::volume::Volume;
+pub(crate) use numbers::{forget_value, renumber_in_block, renumber_in_body, value_numbers};
 pub(crate) use shared::{Moved, relocate};
 use store::{Areas, get_raw, set_raw};
 pub(crate) use store::{
@@ -53,7 +56,7 @@ pub(crate) use store::{
     put_body,
 };
 pub(crate) use store::{get_raw as get_stored, set_raw as set_stored};
-pub(crate) use value::{OrphanCheck, Values};
+pub(crate) use value::{OrphanCheck, Values, are_allowed as are_values_allowed, is_value};
 
 /// Longest full name, and longest value, that Linux lets through.
 pub(crate) const MAX_NAME: usize = 255;

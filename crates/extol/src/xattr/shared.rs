@@ -49,7 +49,7 @@ use crate::volume::Volume;
 /// An inode's attribute block, checked and parsed.
 pub(super) struct BlockArea {
     nr: BlockNr,
-    buf: Arc<Buf>,
+    pub buf: Arc<Buf>,
     hash: u32,
     pub entries: Vec<XattrEntry>,
 }
@@ -84,7 +84,12 @@ impl BlockArea {
 }
 
 /// Writes into an attribute block and brings its checksum up to date.
-fn modify(vol: &Volume, h: &mut Handle, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8])) -> Result<()> {
+pub(super) fn modify(
+    vol: &Volume,
+    h: &mut Handle,
+    buf: &Arc<Buf>,
+    f: impl FnOnce(&mut [u8]),
+) -> Result<()> {
     let nr = buf.nr();
     h.modify(buf, |bytes| {
         f(bytes);

@@ -113,8 +113,8 @@ pub(crate) fn drop_all(
 
 /// Both places of an inode's attributes, parsed.
 pub(super) struct Areas {
-    body: Vec<XattrEntry>,
-    block: Option<BlockArea>,
+    pub body: Vec<XattrEntry>,
+    pub block: Option<BlockArea>,
 }
 
 impl Areas {

@@ -9,11 +9,14 @@ use extol::vfs::FileSystem as _;
 use extol::{Ext4, OpenOptions};
 use extol_block::{MemDevice, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
-use extol_testkit::{Image, KernelMount, Scratch, add_encryption_key, e2fsck_fix, require};
+use extol_testkit::{
+    Image, KernelMount, Scratch, add_encryption_key, e2fsck_fix, require, run_ok, text, tool,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::NEEDS;
+use crate::folded::fold;
 use crate::writes::{Kind, make, with_keys};
 
 const MARKER: &[u8] = b"a plain secret. ";
@@ -83,14 +86,27 @@ fn work(fs: &Arc<Ext4>, device: &RecordingDevice) -> Vec<Promise> {
 
 /// True if the last promises of these files are kept. (A file that was renamed later may have
 /// either name.)
-fn check(fs: &Arc<Ext4>, promises: &[Promise], cut: usize) {
+fn check(fs: &Arc<Ext4>, promises: &[Promise], cut: usize, tree: Tree) {
     for promise in promises.iter().filter(|promise| promise.since <= cut) {
         let name = promise.path.file_name().unwrap().to_str().unwrap();
         let moved = format!("/tree/moved: {name}");
         let contents = fs.read_file(&promise.path).or_else(|_| fs.read_file(&moved));
         let contents = contents.unwrap_or_else(|error| panic!("{name} at {cut}: {error}"));
         assert!(contents.starts_with(&promise.contents), "{name} at {cut}");
+        if tree == Tree::Folded {
+            let other = format!("/tree/{}", name.to_uppercase());
+            let moved = moved.replace("moved: a", "MOVED: A");
+            let again = fs.read_file(other).or_else(|_| fs.read_file(moved));
+            assert!(again.as_ref() == Ok(&contents), "{name} at {cut}, in another spelling");
+        }
     }
+}
+
+/// Whether the tree folds names, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tree {
+    Exact,
+    Folded,
 }
 
 fn nothing_in_clear(device: &RecordingDevice) {
@@ -105,16 +121,22 @@ fn nothing_in_clear(device: &RecordingDevice) {
     assert!(plain, "what is not encrypted would be found");
 }
 
-fn cut_anywhere(options: &str) {
+fn cut_anywhere(options: &str, tree: Tree) {
     if !require(&NEEDS) {
         return;
     }
     let scratch = Scratch::new();
     let image = make(&scratch, &KIND);
+    if tree == Tree::Folded {
+        run_ok(tool("tune2fs").args(["-O", "casefold", text(&image.path)]));
+    }
     let base = MemDevice::from_bytes(&fs::read(&image.path).unwrap());
     let device = Arc::new(RecordingDevice::new(base));
     let options = with_keys(options).without_threads();
     let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
+    if tree == Tree::Folded {
+        fold(&fs, "/tree").unwrap();
+    }
     let promises = work(&fs, &device);
     let fast = fs.stats().journal.fast_commit.commits;
     fs.unmount().unwrap();
@@ -125,10 +147,14 @@ fn cut_anywhere(options: &str) {
         let cut = rng.random_range(0..=device.position());
         let after = device.image_at(cut, |_| rng.random());
         let fs = Ext4::open(Arc::new(after), &options).unwrap();
-        check(&fs, &promises, cut);
+        check(&fs, &promises, cut, tree);
         fs.unmount().unwrap();
     }
-    linux_reads(&scratch, &image, &device, &promises);
+    match tree {
+        Tree::Exact => linux_reads(&scratch, &image, &device, &promises),
+        // (The kernel beside the tests cannot mount it.)
+        Tree::Folded => e2fsck_repairs_nothing(&image, &device),
+    }
 }
 
 /// Linux recovers some of them as well.
@@ -153,17 +179,32 @@ fn linux_reads(scratch: &Scratch, image: &Image, device: &RecordingDevice, all: 
     }
 }
 
+fn e2fsck_repairs_nothing(image: &Image, device: &RecordingDevice) {
+    for part in 1..=8 {
+        let cut = device.position() * part / 8;
+        let after = device.image_at(cut, |event| event % 2 == 0);
+        fs::write(&image.path, after.to_bytes()).unwrap();
+        assert_eq!(e2fsck_fix(image).unexpected_repairs(), None, "at {cut}");
+    }
+}
+
 #[test]
 fn a_power_cut_loses_nothing_and_shows_nothing() {
-    cut_anywhere("");
+    cut_anywhere("", Tree::Exact);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_where_names_are_folded() {
+    cut_anywhere("", Tree::Folded);
+    cut_anywhere("nofast_commit", Tree::Folded);
 }
 
 #[test]
 fn a_power_cut_loses_nothing_where_data_would_be_journalled() {
-    cut_anywhere("data=journal,nofast_commit");
+    cut_anywhere("data=journal,nofast_commit", Tree::Exact);
 }
 
 #[test]
 fn a_power_cut_loses_nothing_without_fast_commits() {
-    cut_anywhere("nofast_commit");
+    cut_anywhere("nofast_commit", Tree::Exact);
 }

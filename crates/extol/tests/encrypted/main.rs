@@ -1,7 +1,11 @@
 //! Trees that Linux encrypted. Without their key Linux and Extol show the same; with it each reads
 //! what the other one wrote.
 
+mod ciphers;
 mod crash;
+mod folded;
+mod guest;
+mod policies;
 mod rules;
 mod subject;
 mod writes;

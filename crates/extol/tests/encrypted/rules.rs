@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use extol::path::DirItem;
-use extol::vfs::{Creds, Fallocate, NewNode};
+use extol::vfs::{Creds, Fallocate, FileKind, NewNode};
 use extol::{Ext4, FsError, MountOptions, OpenOptions};
 use extol_testkit::{
     Image, KernelMount, Scratch, add_encryption_key, e2fsck, require, run_ok,
@@ -165,6 +165,14 @@ fn what_does_not_belong_into_an_encrypted_directory_is_refused() {
         let entries = fs::read_dir(at.join("one")).unwrap().map(Result::unwrap);
         entries.map(|e| (e.file_name(), stat(&e.path()))).collect()
     });
+    let opened_by_linux = entries_with_errors(|| {
+        let entries = fs::read_dir(at.join("one")).unwrap().map(Result::unwrap);
+        let files = entries.filter(|e| e.path().is_file());
+        let open = |path: &Path| fs::File::open(path).err();
+        files
+            .map(|e| (e.file_name(), open(&e.path()).map_or(0, |e| e.raw_os_error().unwrap())))
+            .collect()
+    });
     mount.unmount();
     let fs = Ext4::open_path(&image.path, &MountOptions::default().read_only()).unwrap();
     let of_extol = entries_with_errors(|| {
@@ -174,7 +182,16 @@ fn what_does_not_belong_into_an_encrypted_directory_is_refused() {
     });
     assert_eq!(of_extol, of_linux);
     assert_eq!(of_linux.iter().filter(|(_, error)| *error == PERM).count(), 1);
+    // A regular file is seen, and not opened.
+    let is_file = |e: &DirItem| e.metadata().is_ok_and(|attr| attr.kind == FileKind::Regular);
+    let of_extol = entries_with_errors(|| {
+        let entries = fs.read_dir("/one").unwrap().map(Result::unwrap).filter(is_file);
+        let error = |e: &DirItem| fs.read_file(e.path()).err();
+        entries.map(|e| (e.file_name(), error(&e).map_or(0, |e| errno(&e)))).collect()
+    });
     close(fs);
+    assert_eq!(of_extol, opened_by_linux);
+    assert_eq!(opened_by_linux.iter().filter(|(_, error)| *error == PERM).count(), 1);
 }
 
 type Answers = Vec<(std::ffi::OsString, i32)>;

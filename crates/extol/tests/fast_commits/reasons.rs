@@ -145,6 +145,41 @@ fn each_reason_is_counted_once() {
     });
 }
 
+/// A name in a casefolded directory is recorded as it is spelled. Readers take another spelling of
+/// it for the same name, and not all of them find one that is malformed.
+#[test]
+fn a_name_that_is_spelled_anew_is_counted() {
+    const CASEFOLD: u32 = 0x4000_0000;
+    let rig = Rig::new(&["casefold"], None);
+    let flags = rig.fs.getattr(rig.sub).unwrap().flags | CASEFOLD;
+    rig.fs.setattr(rig.sub, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+    rig.fs.sync().unwrap();
+    let rename = |from: &str, to: &str| {
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        rig.fs.rename(rig.sub, from, rig.sub, to, RenameFlags::empty()).unwrap();
+    };
+    let before = rig.fast();
+    let file = rig.make_in(rig.sub, "Straße", NewNode::Regular);
+    rig.fs.fsync(file, false).unwrap();
+    rename("STRASSE", "other");
+    rig.fs.fsync(file, false).unwrap();
+    assert_eq!(rig.fast().commits, before.commits + 2, "one spelling of each");
+    assert_eq!(rig.fast().reasons, before.reasons);
+    rig.expect(Reason::Spelling, |_| {
+        rename("OTHER", "between");
+        rename("between", "Other");
+        file
+    });
+    rig.expect(Reason::Spelling, |rig| {
+        rig.fs.unlink(rig.sub, "OTHER".as_bytes()).unwrap();
+        rig.make_in(rig.sub, "oTHER", NewNode::Regular)
+    });
+    rig.expect(Reason::Spelling, |rig| {
+        rig.fs.create(rig.sub, b"cut\xC3", NewNode::Regular, 0o644, 0, Creds::default()).unwrap();
+        rig.sub
+    });
+}
+
 /// chattr +j and -j empty the log, so the next commit is a full one whatever it is for; and as long
 /// as a file has the flag, its fsync is never considered for a fast commit.
 #[test]

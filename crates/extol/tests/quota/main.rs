@@ -10,6 +10,8 @@ mod features;
 mod guest;
 mod limits;
 mod looking_after;
+mod shown;
+mod trees;
 
 use std::collections::BTreeMap;
 use std::process::Command;

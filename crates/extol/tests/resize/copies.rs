@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use extol_block::MemDevice;
-use extol_devices::{Event, RecordingDevice};
+use extol_devices::Event;
 use extol_testkit::{Need, require};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -153,10 +153,7 @@ fn a_crash_while_the_second_copy_moves() {
         let args: Vec<&str> = layout.split(' ').collect();
         let image = Image::new("40M", &args);
         image.with(|fs| fill_some(fs, 8));
-        let base = MemDevice::from_bytes(&std::fs::read(&image.path).unwrap());
-        let device = Arc::new(RecordingDevice::new(base));
-        let options = MountOptions::default().without_threads();
-        let fs = Ext4::open(Arc::clone(&device) as _, &options).unwrap();
+        let (device, fs) = image.recorded();
         let start = device.position();
         fs.resize(Target::Blocks(to), &mut |_| true).unwrap();
         fs.unmount().unwrap();

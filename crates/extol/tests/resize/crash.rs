@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, MemDevice};
-use extol_devices::{Event, RecordingDevice};
+use extol_devices::Event;
 use extol_testkit::{self as testkit};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -45,6 +45,11 @@ const CASES: &[Crash] = &[
         to_kib: 37_000,
     },
     Crash { layout: "-t ext3 -b 1024 -g 1024 -N 64 -E resize=70000", kib: 3000, to_kib: 37_000 },
+    Crash {
+        layout: "-t ext4 -b 1024 -O bigalloc -C 2048 -g 512 -N 64 -E resize=70000",
+        kib: 6000,
+        to_kib: 37_000,
+    },
 ];
 
 #[test]
@@ -64,11 +69,8 @@ fn crashes(case: &Crash, seed: u64) {
     let args: Vec<&str> = case.layout.split(' ').collect();
     let image = Image::new(&format!("{}k", case.kib), &args);
     image.with(|fs| fill_some(fs, 8));
-    let base = MemDevice::from_bytes(&std::fs::read(&image.path).unwrap());
-    let (before, after) = (base.size() / 1024, case.to_kib);
-    let device = Arc::new(RecordingDevice::new(base));
-    let options = MountOptions::default().without_threads();
-    let fs = Ext4::open(Arc::clone(&device) as _, &options).unwrap();
+    let (device, fs) = image.recorded();
+    let (before, after) = (device.size() / 1024, case.to_kib);
     let start = device.position();
     // Each step in a transaction of its own, or all in one.
     let mut steps = |_| {
@@ -99,8 +101,8 @@ fn crashes(case: &Crash, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut sizes = BTreeSet::new();
     for cut in cuts {
-        // All writes since the last flush arrived, none, or some.
-        for how in 0..3 {
+        // All writes since the last flush arrived; and none, or some.
+        for how in [0, 1 + cut % 2] {
             let keep = |_| match how {
                 0 => true,
                 1 => false,
@@ -115,6 +117,54 @@ fn crashes(case: &Crash, seed: u64) {
         }
     }
     assert!(sizes.len() > if seed.is_multiple_of(2) { 2 } else { 1 }, "{}: {sizes:?}", case.layout);
+}
+
+/// Interrupted behind the cut of the superblock, an image may be longer than its volume, and copies
+/// of the superblock may be old: the same command ends what there is.
+#[test]
+fn an_interrupted_cut_is_ended_by_the_next_resize() {
+    // The last group with a copy begins at this block when the volume has become smaller.
+    for (layout, kib, to, last) in [
+        ("-t ext4 -b 1024 -g 1024 -N 64 -J size=1", "9000k", 5000, 3 * 1024 + 1),
+        ("-t ext2 -b 1024 -N 64", "30000k", 12_000, 8193),
+    ] {
+        let image = Image::new(kib, &layout.split(' ').collect::<Vec<_>>());
+        image.with(|fs| fill_some(fs, 8));
+        let (device, fs) = image.recorded();
+        let start = device.position();
+        let resized = fs.resize(Target::Bytes(to << 10), &mut |_| true).unwrap();
+        assert_eq!(resized.blocks, to);
+        fs.unmount().unwrap();
+        drop(fs);
+
+        let (mut long, mut old_copies) = (0, 0);
+        for cut in start..=device.position() {
+            for keeps in [true, false] {
+                let what = format!("{layout}, cut {cut}, {keeps}");
+                let crashed = Arc::new(device.image_at(cut, |_| keeps));
+                let options = MountOptions::default().without_threads();
+                let fs = Ext4::open(Arc::clone(&crashed) as _, &options).unwrap();
+                let is_cut = fs.stats().blocks == to;
+                long += usize::from(is_cut && crashed.size() > to << 10);
+                old_copies += usize::from(is_cut && blocks_in(&crashed, last << 10) != to);
+                fs.resize(Target::Bytes(to << 10), &mut |_| true).unwrap();
+                assert_some(&fs, 8, &what);
+                fs.unmount().unwrap();
+                drop(fs);
+                assert_eq!(crashed.size(), to << 10, "{what}");
+                assert_eq!(blocks_in(&crashed, last << 10), to, "{what}");
+            }
+        }
+        assert!(long > 0, "{layout}: the image is never longer than the volume");
+        assert!(old_copies > 0, "{layout}: a copy is never old");
+    }
+}
+
+/// Blocks of the volume, as a superblock says that is there.
+fn blocks_in(device: &MemDevice, at: u64) -> u64 {
+    let mut field = [0; 4];
+    device.read_at(&mut field, at + 4).unwrap();
+    u32::from_le_bytes(field).into()
 }
 
 /// e2fsck and Extol recover it; gives the blocks it has then.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use extol_block::MemDevice;
-use extol_devices::{Event, RecordingDevice};
+use extol_devices::Event;
 use extol_testkit::{self as testkit, KernelMount, Need};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -152,11 +152,8 @@ fn a_crash_while_the_log_moves() {
 fn crashes(layout: &str, seed: u64) {
     let image = prepared(layout);
     let limit = limit(&image);
-    let base = MemDevice::from_bytes(&std::fs::read(&image.path).unwrap());
     let blocks = image.blocks();
-    let device = Arc::new(RecordingDevice::new(base));
-    let options = MountOptions::default().without_threads();
-    let fs = Ext4::open(Arc::clone(&device) as _, &options).unwrap();
+    let (device, fs) = image.recorded();
     let start = device.position();
     fs.move_journal(limit, &mut |_, _| true).unwrap();
     for round in 0..3 {
@@ -185,6 +182,7 @@ fn crashes(layout: &str, seed: u64) {
             // What a crash left is no obstacle.
             if how == 0 && cut.is_multiple_of(2) {
                 let again = Arc::new(crashed.snapshot());
+                let options = MountOptions::default().without_threads();
                 let fs = Ext4::open(Arc::clone(&again) as _, &options).unwrap();
                 fs.move_journal(limit, &mut |_, _| true).unwrap();
                 assert_some(&fs, 8, &what);

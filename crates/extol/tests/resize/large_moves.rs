@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use extol_block::MemDevice;
-use extol_devices::RecordingDevice;
 use extol_testkit::{self as testkit, Need, require};
 
 use super::crash::write_out;
@@ -80,10 +78,7 @@ fn a_crash_while_it_moves_leaves_it_whole() {
         return;
     }
     let image = volume(32, 1200);
-    let base = MemDevice::from_bytes(&std::fs::read(&image.path).unwrap());
-    let device = Arc::new(RecordingDevice::new(base));
-    let fs = Ext4::open(Arc::clone(&device) as _, &MountOptions::default().without_threads());
-    let fs = fs.unwrap();
+    let (device, fs) = image.recorded();
     let start = device.position();
     fs.resize(Target::Minimum, &mut |_| true).expect("the minimum");
     let end = device.position();

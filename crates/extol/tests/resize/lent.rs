@@ -211,10 +211,7 @@ fn errors(device: &MemDevice) -> Vec<Finding> {
 
 /// Makes it as small as may be; gives the writes, and which of them did that, too.
 fn recorded(image: &Image) -> (Resized, Arc<RecordingDevice>, Range<usize>) {
-    let base = MemDevice::from_bytes(&std::fs::read(&image.path).unwrap());
-    let device = Arc::new(RecordingDevice::new(base));
-    let options = MountOptions::default().without_threads();
-    let fs = Ext4::open(Arc::clone(&device) as _, &options).unwrap();
+    let (device, fs) = image.recorded();
     let start = device.position();
     let done = fs.resize(Target::Minimum, &mut |_| true).unwrap();
     let end = device.position();

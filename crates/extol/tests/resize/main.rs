@@ -2,6 +2,9 @@
 //! on many layouts.
 
 mod claims;
+mod clusters;
+mod clusters_smaller;
+mod clusters_tuned;
 #[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
@@ -14,16 +17,22 @@ mod matrix;
 mod minimum;
 mod odd;
 mod partly;
+mod quotas;
 mod refused;
 mod tune;
 mod tune_journal;
+mod tune_quotas;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use extol::resize::{Resized, Target};
 use extol::vfs::FileSystem;
 use extol::{Ext4, MountOptions};
+use extol_block::MemDevice;
+use extol_devices::RecordingDevice;
 use tempfile::TempDir;
 
 /// A volume made by mke2fs in a sparse file.
@@ -54,9 +63,18 @@ impl Image {
         Self { _dir: dir, path }
     }
 
-    fn open(&self) -> std::sync::Arc<Ext4> {
+    fn open(&self) -> Arc<Ext4> {
         let options = MountOptions::default().without_threads();
         Ext4::open_path(&self.path, &options).unwrap()
+    }
+
+    /// Opens a copy of it in memory, which remembers what is written.
+    fn recorded(&self) -> (Arc<RecordingDevice>, Arc<Ext4>) {
+        let base = MemDevice::from_bytes(&std::fs::read(&self.path).unwrap());
+        let device = Arc::new(RecordingDevice::new(base));
+        let options = MountOptions::default().without_threads();
+        let fs = Ext4::open(Arc::clone(&device) as _, &options).unwrap();
+        (device, fs)
     }
 
     /// Opens it, and closes it behind `work`.

@@ -19,7 +19,7 @@ const LAYOUTS: &[(&str, u64)] = &[
 ];
 
 /// Files whose blocks take turns, with holes between them, in all parts of the volume.
-fn fill(fs: &Ext4, mib: u64, random: &mut SmallRng) {
+pub(super) fn fill(fs: &Ext4, mib: u64, random: &mut SmallRng) {
     let ballast = common::file(fs, fs.root(), "ballast");
     for at in 0..mib / 2 {
         fs.write(ballast, at << 20, &[1; 1 << 20]).unwrap();
@@ -51,7 +51,7 @@ fn fill(fs: &Ext4, mib: u64, random: &mut SmallRng) {
 }
 
 /// Every byte of every file.
-fn sums(fs: &Ext4) -> Vec<(u64, u64)> {
+pub(super) fn sums(fs: &Ext4) -> Vec<(u64, u64)> {
     let sum = |nr: u64| {
         let dir = fs.lookup(fs.root(), format!("dir{nr}").as_bytes()).unwrap();
         let Ok(attr) = fs.lookup(dir.id.ino, b"file") else { return (0, 0) };
@@ -65,7 +65,7 @@ fn sums(fs: &Ext4) -> Vec<(u64, u64)> {
     (0..24).map(sum).collect()
 }
 
-fn copy(image: &Image) -> Image {
+pub(super) fn copy(image: &Image) -> Image {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     std::fs::copy(&image.path, &path).unwrap();
@@ -73,7 +73,7 @@ fn copy(image: &Image) -> Image {
 }
 
 /// Makes it as small as possible, and checks it. Gives its blocks.
-fn minimum(image: &Image, before: &[(u64, u64)], what: &str) -> u64 {
+pub(super) fn minimum(image: &Image, before: &[(u64, u64)], what: &str) -> u64 {
     let done = image.with(|fs| fs.resize(Target::Minimum, &mut |_| true).unwrap());
     image.assert_clean(what);
     assert_eq!(image.blocks(), done.blocks, "{what}");

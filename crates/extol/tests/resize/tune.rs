@@ -25,6 +25,7 @@ pub(super) fn request(options: &str) -> Request {
     for [option, value] in pairs {
         let number = || value.parse::<u16>().unwrap();
         match *option {
+            "-Q" => request.set_quotas(value).unwrap(),
             "-L" => request.label = Some(value.as_bytes().to_vec()),
             "-M" => request.last_mounted = Some(value.as_bytes().to_vec()),
             "-U" => {
@@ -63,6 +64,11 @@ impl Image {
         Self { _dir: dir, path }
     }
 
+    /// What the superblock says of encryption, which dumpe2fs does not show.
+    fn ciphers(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()[1024 + 0x254..][..20].to_vec()
+    }
+
     /// What dumpe2fs says of the superblock, but for what each write changes and the state of the
     /// journal.
     pub(super) fn superblock(&self) -> String {
@@ -83,6 +89,7 @@ const MATRIX: &[(&str, &[&str])] = &[
             "-c 0 -i 1 -L ",
             "-o ^acl,discard,journal_data_writeback -E stride=4,stripe_width=16",
             "-O fast_commit,large_dir,stable_inodes",
+            "-O encrypt",
             "-O ^dir_nlink,^extra_isize,metadata_csum_seed",
             "-O orphan_file",
             "-L two -O orphan_file,fast_commit -E orphan_file_size=64k",
@@ -92,6 +99,12 @@ const MATRIX: &[(&str, &[&str])] = &[
     ("-t ext4 -O orphan_file", &["-O ^orphan_file -L off", "-E force_fsck"]),
     ("-t ext4 -O ^metadata_csum,uninit_bg", &["-U u", "-O orphan_file,fast_commit"]),
     ("-t ext4 -O metadata_csum,metadata_csum_seed", &["-U u", "-O ^metadata_csum_seed"]),
+    (
+        "-t ext4 -O metadata_csum,metadata_csum_seed",
+        &["-O ^metadata_csum", "-O ^metadata_csum,^uninit_bg"],
+    ),
+    ("-t ext4 -O ^metadata_csum,uninit_bg", &["-O metadata_csum", "-O ^uninit_bg"]),
+    ("-t ext3", &["-O metadata_csum", "-O uninit_bg"]),
     ("-t ext3 -O ^dir_index", &["-O dir_index", "-O extent,flex_bg,huge_file,dir_nlink -U u"]),
     ("-t ext2 -b 1024", &["-O extent,dir_nlink,huge_file -U u -L ext2", "-E hash_alg=tea,test_fs"]),
 ];
@@ -120,6 +133,7 @@ fn tuned_as_tune2fs_does() {
                 ours.assert_clean(&what);
             }
             assert_eq!(ours.superblock(), theirs.superblock(), "{what}");
+            assert_eq!(ours.ciphers(), theirs.ciphers(), "{what}");
             // Nothing left: the second time changes nothing, not even the time of the last write.
             // (The size of an orphan file is only for one that is made.)
             let again = request(options.split(" -E orphan_file_size").next().unwrap());
@@ -185,6 +199,8 @@ fn refused_requests_change_nothing() {
         ("-t ext4", "-L 12345678901234567", "at most 16"),
         ("-t ext4", "-r 99999999", "at most half"),
         ("-t ext4 -O stable_inodes", "-U u", "stable_inodes"),
+        ("-t ext4 -O encrypt", "-O ^encrypt", "make a new volume"),
+        ("-t ext4 -O stable_inodes", "-O ^stable_inodes", "make a new volume"),
         ("-t ext4", "-E mmp_update_interval=5", "no multi-mount protection"),
         ("-t ext4", "-E orphan_file_size=8", "-O orphan_file"),
         ("-t ext4 -O ^orphan_file", "-O orphan_file -E orphan_file_size=64M", "counts blocks"),
@@ -195,9 +211,11 @@ fn refused_requests_change_nothing() {
         ),
         ("-t ext4 -O uninit_bg,^metadata_csum,^has_journal,^orphan_file", "-U u", "tune2fs -U"),
         ("-t ext4 -O orphan_file", "-O ^orphan_file -E force_fsck", "to be checked"),
-        ("-t ext4 -O bigalloc", "-O ^has_journal", "bigalloc"),
-        ("-t ext4 -O bigalloc,^orphan_file", "-O orphan_file", "bigalloc"),
         ("-t ext4 -O journal_dev", "-L x", "external journal"),
+        ("-t ext2", "-O metadata_csum", "give it one (-j)"),
+        ("-t ext3", "-O metadata_csum -U u", "change alone"),
+        ("-t ext4 -O ^orphan_file", "-O ^metadata_csum,orphan_file", "change alone"),
+        ("-t ext4 -O mmp", "-O ^metadata_csum", "-O ^mmp"),
     ] {
         let what = format!("{layout}: {options}");
         let image = Image::new("40M", &layout.split(' ').collect::<Vec<_>>());
@@ -355,6 +373,15 @@ const CRASHES: &[(&str, &str)] = &[
     ("-t ext4 -O ^metadata_csum,uninit_bg -b 1024 -g 1024 -N 2048", "-U u -r 9"),
     ("-t ext3", "-O extent,huge_file -L new -U u"),
     ("-t ext2", "-O dir_nlink -L new -U u -m 1"),
+    (
+        "-t ext4 -b 1024 -O metadata_csum,metadata_csum_seed,^orphan_file",
+        "-O ^metadata_csum -L new",
+    ),
+    ("-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^orphan_file", "-O metadata_csum"),
+    ("-t ext4 -O ^metadata_csum,uninit_bg -b 1024 -g 1024 -N 2048", "-O ^uninit_bg"),
+    ("-t ext3 -b 1024", "-O metadata_csum"),
+    ("-t ext3", "-O uninit_bg -r 5"),
+    ("-t ext4 -b 1024 -O quota", "-Q ^usrquota,prjquota -L new"),
 ];
 
 /// After a crash at any write all old values hold or all new ones, and the volume is sound.

@@ -8,7 +8,11 @@
 //!
 //! A read is sequential if it begins where the last one ended (the first one: at offset 0). Each
 //! time half of the window is used up it doubles, up to the limit of the mount, and the new part is
-//! requested: the device reads while the other half is consumed. Any other read closes the window.
+//! requested: the device reads while the other half is consumed.
+//!
+//! Requests of one reader may overtake each other, if several are under way. So one that begins in
+//! what was requested is sequential, too, and one that comes late, from as far back as a window, is
+//! let be. Any other read closes the window.
 
 use std::ops::Range;
 
@@ -41,7 +45,11 @@ impl Window {
     /// A read of `len` bytes at `offset` of a file of `end` bytes; `most`: the largest window.
     pub(super) fn read(&mut self, offset: u64, len: u64, end: u64, most: u64) -> Plan {
         let here = offset.saturating_add(len);
-        let goes_on = offset == self.next;
+        if here <= self.next && self.next - here < self.size && most > 0 {
+            return Plan::Nothing;
+        }
+        let overtakes = self.size > 0 && (self.next..self.ahead).contains(&offset);
+        let goes_on = offset == self.next || overtakes;
         self.next = here;
         if !goes_on || most == 0 {
             (self.size, self.ahead) = (0, 0);
@@ -109,10 +117,11 @@ mod tests {
         assert_eq!(window.read(0, 4096, 4096, MIB), Plan::Nothing);
         assert_eq!(window.read(4096, 4096, 10_000, MIB), Plan::Request(8192..10_000));
         assert_eq!(window.read(8192, 4096, 10_000, MIB), Plan::Nothing);
-        assert_eq!(window.read(8192, 4096, END, MIB), Plan::Drop, "read again");
+        assert_eq!(window.read(1 << 20, 4096, END, MIB), Plan::Drop, "elsewhere");
+        let here = (1 << 20) + 4096;
         assert_eq!(
-            window.read(12_288, 4096, END, MIB),
-            Plan::Request(16_384..16_384 + FIRST),
+            window.read(here, 4096, END, MIB),
+            Plan::Request(here + 4096..here + 4096 + FIRST),
             "and on"
         );
         assert_eq!(window.read(0, 4096, END, MIB), Plan::Drop);
@@ -121,6 +130,16 @@ mod tests {
         let mut window = Window::default();
         assert_eq!(window.read(0, u64::MAX, END, MIB), Plan::Nothing, "no overflow");
         assert_eq!(window.read(u64::MAX, u64::MAX, END, MIB), Plan::Nothing);
+    }
+
+    #[test]
+    fn requests_that_overtake_each_other_are_sequential() {
+        let mut window = Window::default();
+        let order = [0, 1, 3, 2, 5, 4, 6, 8, 9, 7, 10, 11];
+        let ranges = requested(&mut window, order.map(|n| n * MIB), MIB);
+        assert!(ranges.windows(2).all(|two| two[0].end == two[1].start), "{ranges:?}");
+        assert!(ranges.last().expect("some").end > 12 * MIB, "{ranges:?}");
+        assert_eq!(window.read(0, MIB, END, 4 * MIB), Plan::Drop, "not late, but read again");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use extol_jbd2::Handle;
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
+use crate::data::order::Purpose;
 use crate::inodes::InodeState;
 use crate::map::{self, Progress};
 use crate::volume::Volume;
@@ -37,6 +38,20 @@ pub(super) fn uncommit(vol: &Volume, h: &mut Handle, run: Run, used: &mut u64) {
     let len = clusters(vol, run);
     if vol.alloc.free(h, run).is_ok() && *used >= len && vol.alloc.reserve(len, true).is_ok() {
         *used -= len;
+    }
+}
+
+/// Maps a run of written blocks, from a block of the file on.
+pub(super) fn insert(
+    vol: &Volume,
+    h: &mut Handle,
+    st: &mut InodeState,
+    (lblk, run): (u32, Run),
+    purpose: Purpose,
+) -> Result<()> {
+    match purpose {
+        Purpose::Limited => map::insert_limited(vol, h, &mut st.node, lblk, run),
+        Purpose::Fsync | Purpose::Other => map::insert(vol, h, &mut st.node, lblk, run, false),
     }
 }
 

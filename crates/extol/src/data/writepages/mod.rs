@@ -317,16 +317,14 @@ impl BlockWriter<'_> {
             result = match change {
                 MapChange::Insert { lblk, run, is_new: false } => {
                     committed = true;
-                    map::insert(vol, &mut h, &mut self.st.node, lblk, run, false)
+                    mapping::insert(vol, &mut h, self.st, (lblk, run), self.purpose)
                 }
                 MapChange::Insert { lblk, run, is_new: true } => {
                     commit(vol, &mut h, run, self.reserved, &mut self.used).and_then(|()| {
                         committed = true;
-                        map::insert(vol, &mut h, &mut self.st.node, lblk, run, false).inspect_err(
-                            |_| {
-                                uncommit(vol, &mut h, run, &mut self.used);
-                            },
-                        )
+                        let mapped =
+                            mapping::insert(vol, &mut h, self.st, (lblk, run), self.purpose);
+                        mapped.inspect_err(|_| uncommit(vol, &mut h, run, &mut self.used))
                     })
                 }
                 MapChange::Convert { lblk, len } => convert(vol, &mut h, self.st, lblk, len),

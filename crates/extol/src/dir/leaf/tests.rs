@@ -12,7 +12,7 @@ fn items(hashes_and_lengths: &[(u32, usize)]) -> Vec<Hashed<'static>> {
     static NAME: [u8; 255] = [b'n'; 255];
     let item = |&(hash, len): &(u32, usize)| Hashed {
         hash,
-        entry: NewEntry { name: &NAME[..len], ino: InodeNr(12), file_type: None },
+        entry: NewEntry { name: &NAME[..len], ino: InodeNr(12), file_type: None, hash: None },
     };
     hashes_and_lengths.iter().map(item).collect()
 }
@@ -56,6 +56,7 @@ fn one_word_tells_what_decoding_tells() {
                     name,
                     ino: InodeNr(rng.random_range(1..90)),
                     file_type: None,
+                    hash: None,
                 })
                 .collect();
             assert!(dirent::pack(&mut area, &entries));
@@ -101,10 +102,10 @@ fn shape(geo: &Geometry) -> Shape<'_> {
         seed,
         filetype: true,
         indexed: false,
-        searchable: false,
         encrypted: false,
         decrypts: false,
         folds: false,
+        hash_len: 0,
         dir_index: true,
         leaf_limit: dirent::area_len(geo),
         blocks: 1,
@@ -181,7 +182,8 @@ fn a_scan_finds_the_name_or_the_first_room_for_it() {
                 (None, Some(room)) => {
                     absent += 1;
                     let ino = InodeNr(step + 1);
-                    assert!(dirent::add_at(&mut area, room, &name, ino, kind).unwrap());
+                    let new = NewEntry { name: &name, ino, file_type: kind, hash: None };
+                    assert!(dirent::add_at(&mut area, room, &new).unwrap());
                     names.push(name);
                 }
                 (None, None) => (absent, full) = (absent + 1, full + 1),
@@ -199,7 +201,8 @@ fn names_of_all_lengths_at_all_places() {
         let mut area = vec![0; 4096];
         let names: Vec<Vec<u8>> =
             (0..40u8).map(|i| [vec![b'a' + i; len], vec![i + 1]].concat()).collect();
-        let entry = |name| NewEntry { name, ino: InodeNr(5), file_type: Some(FileType::Fifo) };
+        let file_type = Some(FileType::Fifo);
+        let entry = |name| NewEntry { name, ino: InodeNr(5), file_type, hash: None };
         let entries: Vec<NewEntry<'_>> = names.iter().map(|name| entry(name)).collect();
         assert!(dirent::pack(&mut area, &entries));
         for name in &names {
@@ -217,7 +220,7 @@ fn names_of_all_lengths_at_all_places() {
 fn of_two_equal_names_the_first_is_found() {
     let geo = geometry();
     let mut area = vec![0; 1024];
-    let entry = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: None };
+    let entry = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: None, hash: None };
     let twice = [entry(&b"other"[..], 2), entry(&b"twice"[..], 3), entry(&b"twice"[..], 4)];
     assert!(dirent::pack(&mut area, &twice));
     let hit = scan(&area, &shape(&geo), &Sought::exactly(b"twice")).unwrap().found;

@@ -84,6 +84,59 @@ fn every_spelling_is_one_name_with_checksums_and_fast_commits() {
     every_spelling_is_one_name(&["-O", "casefold,metadata_csum,fast_commit"], 400);
 }
 
+/// A directory in which a name, with a code point that is ignored, is where it has no hash.
+fn with_misplaced_name() -> (Lab, &'static [u8]) {
+    let name = "❤\u{FE0F}".as_bytes();
+    // (With another seed its hash may lead to the very leaf.)
+    let seed = "hash_seed=9c5a6b8e-7d1f-4222-8333-444455556666";
+    let mut lab = lab(&["-O", "casefold,^metadata_csum", "-E", seed]);
+    for n in 0..400 {
+        lab.add(format!("{n:06}").as_bytes()).unwrap();
+    }
+    let area = |bytes: &[u8]| bytes.windows(6).position(|six| six == b"000123");
+    let blocks = (lab.dir.raw.size / 1024) as u32;
+    for lblk in 1..blocks {
+        lab = lab.with_block_changed(lblk, |bytes| {
+            if let Some(at) = area(bytes) {
+                bytes[at..at + 6].copy_from_slice(name);
+            }
+        });
+    }
+    let its = lab.model.remove(&b"000123"[..]).unwrap();
+    lab.model.insert(name.to_vec(), its);
+    lab.save();
+    assert!(!extol_testkit::e2fsck(&lab.image).is_clean(), "the name is where it belongs");
+    (lab, name)
+}
+
+#[test]
+fn names_hashed_with_what_is_ignored_are_found() {
+    let (mut lab, name) = with_misplaced_name();
+    lab.check();
+    for other in ["❤", "❤\u{200D}", "\u{AD}❤"] {
+        assert_eq!(lab.lookup(other.as_bytes()), lab.lookup(name), "{other}");
+        assert_eq!(lab.add(other.as_bytes()), Err(FsError::Exists));
+    }
+    assert_eq!(lab.lookup("❤❤".as_bytes()), None);
+    lab.add(b"a new one").unwrap();
+    lab.replace(name, 2).unwrap();
+    lab.remove(name).unwrap();
+    lab.check();
+    // The name that is added is where it belongs.
+    lab.add(name).unwrap();
+    assert_eq!(lab.lookup("❤".as_bytes()), lab.lookup(name));
+    lab.check();
+    lab.fsck("the misplaced name is gone");
+}
+
+#[test]
+fn a_superblock_can_say_that_no_name_is_misplaced() {
+    let (mut lab, name) = with_misplaced_name();
+    lab.vol.geo.has_other_folding = false;
+    assert_eq!(lab.lookup(name), None);
+    assert!(lab.lookup(b"000124").is_some());
+}
+
 #[test]
 fn malformed_names_are_their_bytes() {
     let mut lab = lab(CASEFOLD);

@@ -102,6 +102,18 @@ pub(super) const ROWS: &[OptionSpec] = &[
         show: |o| only(o.access.norecovery, "norecovery"),
     },
     OptionSpec {
+        names: &["nommp"],
+        value: "",
+        default: "off",
+        reason: "open at once a volume with multi-mount protection that no other host can reach",
+        remount: Remount::Fixed,
+        set: |o, _| {
+            o.access.nommp = true;
+            Ok(())
+        },
+        show: |o| only(o.access.nommp, "nommp"),
+    },
+    OptionSpec {
         names: &["sb"],
         value: "KiB from the start",
         default: "1",

@@ -25,15 +25,31 @@ pub(crate) struct NewGroup {
 }
 
 impl NewGroup {
-    /// Blocks that never hold files because this group exists.
-    pub fn overhead(&self, geo: &Geometry) -> u32 {
-        geo.base_meta_blocks(self.nr) + 2 + geo.inode_table_blocks
+    /// Clusters that no file can have.
+    pub fn used_clusters(&self, geo: &Geometry) -> u32 {
+        self.used_bits(geo).iter().map(|bits| bits.end - bits.start).sum()
     }
 
-    /// Free blocks.
-    pub fn free_blocks(&self, geo: &Geometry) -> u32 {
-        let used: u32 = self.used.iter().map(|run| run.end - run.start).sum();
-        geo.group_blocks(self.nr).saturating_sub(used)
+    /// Free clusters.
+    pub fn free_clusters(&self, geo: &Geometry) -> u32 {
+        geo.group_clusters(self.nr).saturating_sub(self.used_clusters(geo))
+    }
+
+    /// The bits of what is in use, in order: what lies in one cluster has one.
+    fn used_bits(&self, geo: &Geometry) -> Vec<Range<u32>> {
+        let ratio = geo.cluster_ratio;
+        let of_run = |run: &Range<u32>| run.start / ratio..run.end.div_ceil(ratio);
+        let mut bits: Vec<_> =
+            self.used.iter().map(of_run).filter(|bits| !bits.is_empty()).collect();
+        bits.sort_unstable_by_key(|bits| bits.start);
+        bits.dedup_by(|next, last| {
+            let touches = next.start <= last.end;
+            if touches {
+                last.end = last.end.max(next.end);
+            }
+            touches
+        });
+        bits
     }
 
     /// The block bitmap needs not be written: only the group's own metadata is in use. (The last
@@ -50,9 +66,9 @@ impl NewGroup {
     /// The block bitmap.
     pub fn block_bits(&self, geo: &Geometry) -> Vec<u8> {
         let mut bits = vec![0xFF; geo.block_len()];
-        bitmap::clear_range(&mut bits, 0, geo.group_blocks(self.nr));
-        for run in &self.used {
-            bitmap::set_range(&mut bits, run.start, run.end);
+        bitmap::clear_range(&mut bits, 0, geo.group_clusters(self.nr));
+        for used in self.used_bits(geo) {
+            bitmap::set_range(&mut bits, used.start, used.end);
         }
         bits
     }
@@ -70,7 +86,7 @@ impl NewGroup {
             block_bitmap: self.block_bitmap,
             inode_bitmap: self.inode_bitmap,
             inode_table: self.inode_table,
-            free_blocks: self.free_blocks(geo),
+            free_blocks: self.free_clusters(geo),
             free_inodes: geo.inodes_per_group,
             ..GroupDesc::default()
         };

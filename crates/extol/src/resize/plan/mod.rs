@@ -187,7 +187,7 @@ fn add_groups(
     let larger = geometry(after)?;
     let groups = groups::lay_out(&larger, first..end)?;
     if after.overhead_clusters != 0 {
-        let fixed: u32 = groups.iter().map(|group| group.overhead(&larger)).sum();
+        let fixed: u32 = groups.iter().map(|group| group.used_clusters(&larger)).sum();
         let left = second_copy::left(geo, &larger).map_or(0, |(_, run)| run.len);
         after.overhead_clusters =
             after.overhead_clusters.saturating_add(fixed).saturating_sub(left);

@@ -19,17 +19,18 @@ use crate::inodes::InodeState;
 use crate::map::{self, MappedRun};
 use crate::mounted::MountedFs;
 use crate::ops::values;
-use crate::resize::relocate::{relocate, step};
+use crate::resize::relocate::{relocate, stretch};
 
 /// A block that is freed may be handed out before the next round takes it: then it is moved again.
 const ROUNDS: u32 = 4;
 
-/// Takes all blocks of the run, in memory: they are free on disk, and the log is empty. `None`:
-/// they are not to be had, and none is taken.
+/// Takes all blocks of the run, and with clusters all that it touches, in memory: they are free on
+/// disk, and the log is empty. `None`: they are not to be had, and none is taken.
 ///
 /// The caller keeps all other users of the volume out.
 pub(in crate::resize) fn clear(fs: &MountedFs, run: Run) -> Result<Option<Vec<Run>>> {
     settle(fs)?;
+    let run = run.whole_clusters(&fs.vol.geo);
     let mut taken = fs.vol.alloc.claim_free(run)?;
     let mut done = Ok(());
     for round in 0..=ROUNDS {
@@ -77,16 +78,18 @@ fn move_data(fs: &MountedFs, st: &mut InodeState, run: Run) -> Result<()> {
     if !st.node.raw.maps_blocks() {
         return Ok(());
     }
-    let most = step(fs, st);
     let mut at = 0;
     while let Some(mapped) = map::next_mapped(&fs.vol, &st.node, at, u32::MAX)? {
         let Some(part) = inside(mapped, run) else {
             at = mapped.lblk.saturating_add(mapped.len);
             continue;
         };
-        let to = take(fs, fs.vol.alloc.inode_goal(st.node.ino), part.len.min(most), 1)?;
-        relocate(fs, st, MappedRun { len: to.len, ..part }, to, false).0?;
-        at = part.lblk.saturating_add(to.len);
+        let all = stretch(fs, st, part)?;
+        let goal = fs.vol.geo.in_place_of(fs.vol.alloc.inode_goal(st.node.ino), all.start);
+        let to = take(fs, goal, all.len, 1)?;
+        let from = all.cut(to.len);
+        relocate(fs, st, &from, to, false).0?;
+        at = from.end();
     }
     Ok(())
 }

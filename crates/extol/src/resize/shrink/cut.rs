@@ -45,7 +45,7 @@ pub(super) fn cut(
     let (free, inodes) = cut.apply(&vol.alloc, &mut h)?;
     fs.sb.update(&mut h, |sb| {
         plan::apply(sb, &plan.sb);
-        sb.free_blocks_count = free;
+        sb.free_blocks_count = vol.geo.cluster_blocks(free);
         sb.free_inodes_count = u32::try_from(inodes).unwrap_or(u32::MAX);
     })?;
     vol.alloc.keep_for_root(plan.sb.r_blocks_count);

@@ -15,11 +15,12 @@ use extol_block::BlockNr;
 use extol_ondisk::{GroupFlags, GroupNr, InodeFlags, InodeNr};
 use extol_vfs::FsError;
 
+use super::super::relocate::is_quota_file;
 use super::super::reserved::{self, Reserved};
 use super::super::{ResizeError, refuse};
 use super::map::{behind, take};
 use super::mover::settle;
-use crate::alloc::{Allocator, Fixed, Run};
+use crate::alloc::{Allocator, Borders, Fixed, Run};
 use crate::error;
 use crate::map;
 use crate::mounted::MountedFs;
@@ -38,7 +39,7 @@ pub(super) fn check_reserved_inodes(fs: &MountedFs, limit: BlockNr) -> Result<()
     let orphans = fs.orphans.file_inode().map_or(0, |ino| ino.0);
     for ino in (1..vol.geo.first_ino.0).map(InodeNr) {
         let moves = [InodeNr::ROOT, InodeNr::RESIZE, InodeNr(orphans), journal].contains(&ino);
-        if moves || !vol.alloc.is_inode_used(ino)? {
+        if moves || is_quota_file(fs, ino) || !vol.alloc.is_inode_used(ino)? {
             continue;
         }
         let node = Node { ino, raw: vol.read_inode(ino)? };
@@ -86,12 +87,13 @@ pub(super) fn check_inodes_moved(fs: &MountedFs, groups: u32) -> Result<()> {
 pub(super) fn move_tables(fs: &MountedFs, limit: BlockNr, groups: u32) -> Result<()> {
     let (alloc, geo) = (&fs.vol.alloc, &fs.vol.geo);
     let mut moved = false;
+    let mut borders = Borders::of(alloc, geo, 0..geo.groups())?;
     // Tables first: they need a run of free blocks.
     for what in Fixed::ALL {
         for nr in (0..groups).map(GroupNr) {
             let run = what.run(geo, &alloc.group_desc(nr)?);
             if run.end() > limit {
-                move_one(fs, limit, nr, what)?;
+                move_one(fs, limit, nr, what, &mut borders)?;
                 moved = true;
             }
         }
@@ -100,7 +102,13 @@ pub(super) fn move_tables(fs: &MountedFs, limit: BlockNr, groups: u32) -> Result
     if moved { Ok(settle(fs)?) } else { Ok(()) }
 }
 
-fn move_one(fs: &MountedFs, limit: BlockNr, nr: GroupNr, what: Fixed) -> Result<()> {
+fn move_one(
+    fs: &MountedFs,
+    limit: BlockNr,
+    nr: GroupNr,
+    what: Fixed,
+    borders: &mut Borders,
+) -> Result<()> {
     let (alloc, geo) = (&fs.vol.alloc, &fs.vol.geo);
     let desc = alloc.group_desc(nr)?;
     let old = what.run(geo, &desc);
@@ -125,8 +133,11 @@ fn move_one(fs: &MountedFs, limit: BlockNr, nr: GroupNr, what: Fixed) -> Result<
     };
     let done = done.and_then(|()| {
         let credits = Allocator::MOVE_FIXED_CREDITS;
-        fs.transact(credits, |h| alloc.move_fixed(h, nr, what, to))
+        let left = borders.left(geo, old, 1);
+        fs.transact(credits, |h| alloc.move_fixed(h, nr, what, (left, to)))
     });
+    borders.remove(geo, old);
+    borders.add(geo, to);
     if done.is_err() {
         // (If the transaction has begun, the journal has failed.)
         alloc.give_back(to);

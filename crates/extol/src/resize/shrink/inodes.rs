@@ -16,6 +16,8 @@
 //!   anything is changed (`survey`): in between `..` would be wrong in some. A log that becomes
 //!   shorter keeps room for the largest one (`shortest`).
 //! - A directory with more subdirectories than can be counted has one link, and keeps it.
+//! - The value of an attribute has no names: the entries of all attributes that name it change with
+//!   it (`holders`).
 //! - A name may be in a directory that has got another number meanwhile: `Mover::now` knows it.
 //! - Inodes of the volume itself (journal, orphan file, quotas) have low numbers; others are
 //!   refused.
@@ -35,6 +37,7 @@ use extol_ondisk::InodeNr;
 use extol_vfs::FsError;
 
 use super::super::{ResizeError, refuse};
+use super::holders::Holders;
 use super::mover::{handle, settle};
 use super::survey::{self, Behind, OWN_CREDITS};
 use crate::dir::{self, Number};
@@ -44,6 +47,7 @@ use crate::fast_commit::{self, Delta, Reason};
 use crate::inline;
 use crate::mounted::MountedFs;
 use crate::node::Node;
+use crate::xattr;
 
 /// Moves all inodes with numbers above `limit`, a whole number of groups. Gives how many these
 /// were. `progress` is told how many of how many are done; if it says false, the rest stays.
@@ -83,11 +87,12 @@ pub(crate) fn move_inodes(
     done.map(|()| moved)
 }
 
-struct Mover<'a> {
-    fs: &'a MountedFs,
+pub(super) struct Mover<'a> {
+    pub fs: &'a MountedFs,
     /// New numbers are in the first ones.
     groups: u32,
-    /// The numbers of directories that have moved.
+    /// The numbers of inodes that have moved and that name others: directories, and where there are
+    /// values in inodes all.
     now: HashMap<u32, InodeNr>,
 }
 
@@ -98,6 +103,8 @@ struct Move<'a> {
     /// Blocks with its names: the directory as it is called now, and which of its blocks.
     places: Vec<(InodeNr, u32)>,
     children: &'a [InodeNr],
+    /// Attributes whose value it is.
+    holders: Option<&'a Holders>,
 }
 
 impl Mover<'_> {
@@ -108,15 +115,17 @@ impl Mover<'_> {
         let places: Vec<_> = places.map(|place| (self.number(place.dir), place.lblk)).collect();
         let children = survey::children(fs, &old, behind.is_dir)?;
         let by_number = places.iter().map(|(dir, lblk)| (dir.0, *lblk));
+        let holders = behind.holders.as_ref();
         let blocks = survey::blocks(fs, by_number, ino.0, &children)?;
-        survey::check_credits(fs, ino.0, behind.is_dir, blocks)?;
-        let what = Move { old, is_dir: behind.is_dir, places, children: &children };
+        let blocks = blocks.saturating_add(holders.map_or(0, Holders::len));
+        survey::check_credits(fs, ino.0, behind, blocks)?;
+        let what = Move { old, is_dir: behind.is_dir, places, children: &children, holders };
         let mut h = handle(fs, blocks + OWN_CREDITS, "the move of an inode")?;
         fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::Resize });
         match self.in_handle(&mut h, &what) {
             Ok(new) => {
                 h.stop().map_err(error::journal)?;
-                if what.is_dir {
+                if what.is_dir || xattr::are_values_allowed(vol) {
                     self.now.insert(ino.0, new);
                 }
                 Ok(())
@@ -129,7 +138,7 @@ impl Mover<'_> {
         }
     }
 
-    fn number(&self, ino: u32) -> InodeNr {
+    pub(super) fn number(&self, ino: u32) -> InodeNr {
         self.now.get(&ino).copied().unwrap_or(InodeNr(ino))
     }
 
@@ -148,6 +157,10 @@ impl Mover<'_> {
         }
         for child in what.children {
             self.renumber(h, *child, 0, (old, new))?;
+        }
+        if let Some(holders) = what.holders {
+            xattr::forget_value(vol, &what.old);
+            self.renumber_holders(h, holders, (old, new))?;
         }
         if what.is_dir {
             self.forget_names(&node, new)?;
@@ -190,7 +203,10 @@ impl Mover<'_> {
     }
 
     /// IM-2.
-    fn check_unused<const N: usize>(&self, numbers: [InodeNr; N]) -> Result<(), FsError> {
+    pub(super) fn check_unused<const N: usize>(
+        &self,
+        numbers: [InodeNr; N],
+    ) -> Result<(), FsError> {
         let in_use = numbers.iter().find(|ino| self.fs.table.cached(ino.0).is_some());
         in_use.map_or(Ok(()), |_| Err(FsError::Busy))
     }

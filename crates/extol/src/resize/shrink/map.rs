@@ -9,9 +9,9 @@ use crate::error;
 use crate::inodes::InodeState;
 use crate::map::{self, MappedRun};
 use crate::mounted::MountedFs;
-use crate::resize::relocate::{relocate, step};
+use crate::resize::relocate::{relocate, stretch};
 
-/// The part of a run that lies at or behind the limit.
+/// The part of a run that lies at or behind the limit. (A cluster lies on one side of it.)
 pub(super) fn behind(run: MappedRun, limit: BlockNr) -> Option<MappedRun> {
     let before = limit.0.saturating_sub(run.pblk.0);
     let before = u32::try_from(before).ok().filter(|before| *before < run.len)?;
@@ -46,7 +46,6 @@ impl Mover<'_> {
 
     fn move_data(&mut self, st: &mut InodeState) -> Result<()> {
         let vol = &self.fs.vol;
-        let most = step(self.fs, st);
         let mut at = 0;
         let mut goal = None;
         while let Some(run) = map::next_mapped(vol, &st.node, at, u32::MAX)? {
@@ -60,13 +59,15 @@ impl Mover<'_> {
                 Some(goal) => goal,
                 None => vol.alloc.inode_goal(st.node.ino),
             };
-            let to = take(self.fs, near, run.len.min(most), 1)?;
-            relocate(self.fs, st, MappedRun { len: to.len, ..run }, to, false).0?;
-            self.moved.blocks += u64::from(to.len);
+            let all = stretch(self.fs, st, run)?;
+            let to = take(self.fs, vol.geo.in_place_of(near, all.start), all.len, 1)?;
+            let from = all.cut(to.len);
+            relocate(self.fs, st, &from, to, false).0?;
+            self.moved.blocks += u64::from(from.blocks());
             if !self.go_on() {
                 return Ok(());
             }
-            at = run.lblk.saturating_add(to.len);
+            at = from.end();
             goal = Some(to.end());
         }
         Ok(())

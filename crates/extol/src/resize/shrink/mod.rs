@@ -18,7 +18,7 @@
 //! | `fixed` | bitmaps and inode tables of groups that stay, the map of the resize inode |
 //! | `cut` | the transaction |
 //! | `least` | how small the volume can be |
-//! | `inodes`, `survey` | gives inodes other numbers, and finds what leads to them |
+//! | `inodes`, `survey`, `holders` | gives inodes other numbers, and finds what leads to them |
 //!
 //! The limit itself is the allocator's (`alloc/limit.rs`). Until the cut the volume has its old
 //! size, and a run that ends early leaves a sound volume whose end is emptied in part. All
@@ -33,6 +33,7 @@
 mod clear;
 mod cut;
 mod fixed;
+mod holders;
 mod inodes;
 mod journal;
 mod least;
@@ -100,9 +101,6 @@ pub(crate) fn shrink(
     };
     if !fs.vol.journal.has_log() {
         return refuse("the journal is not in use: a crash would damage the volume");
-    }
-    if fs.quotas.get().is_some() {
-        return refuse("Extol does not move quota files, so it shrinks no volume that has some");
     }
     let lent = if lend::is_lent(fs)? { Some(Lent::of(fs)?) } else { None };
     let transaction = cut::most_credits(&fs.vol)?;

@@ -40,7 +40,7 @@ pub struct Vacated {
     pub tree_blocks: u64,
     /// Inodes whose attribute block was moved.
     pub attribute_blocks: u64,
-    /// Blocks of the volume's own: the orphan file's, the MMP block.
+    /// Blocks of the volume's own: the orphan file's, the MMP block, those of quota files.
     pub others: u64,
 }
 
@@ -74,6 +74,7 @@ pub(crate) fn vacate(fs: &MountedFs, limit: BlockNr) -> Result<Vacated> {
     if !fs.vol.geo.is_valid_block(limit) {
         return Err(FsError::Invalid("the limit is not inside the volume"));
     }
+    let limit = fs.vol.geo.cluster_start(limit);
     settle(fs)?;
     fs.vol.alloc.set_limit(Some(limit))?;
     let done = empty(fs, limit, &mut |_| true);
@@ -138,6 +139,7 @@ impl Mover<'_> {
             }
         }
         self.move_orphan_file()?;
+        self.move_quota_files()?;
         self.move_mmp_block()
     }
 

@@ -1,8 +1,8 @@
-//! Moves blocks that no map of a file has: attribute blocks; and those whose bytes depend on their
-//! place: blocks of the orphan file and the MMP block.
+//! Moves blocks that no map of a file has: attribute blocks; those whose bytes depend on their
+//! place: blocks of the orphan file and the MMP block; and those of the quota files.
 
 use extol_block::BlockNr;
-use extol_ondisk::Incompat;
+use extol_ondisk::{Incompat, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::map::behind;
@@ -10,9 +10,11 @@ use super::mover::Mover;
 use crate::alloc::Run;
 use crate::error::{self, OpenError};
 use crate::inodes::InodeState;
-use crate::map::{self, Discard, MappedRun};
+use crate::map::{self, Discard, Stretch};
 use crate::node::Node;
 use crate::ops::values;
+use crate::quota::Quotas;
+use crate::resize::relocate::relocate;
 use crate::xattr;
 
 impl Mover<'_> {
@@ -35,10 +37,14 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Moves blocks of the orphan file.
-    pub(super) fn move_orphan_file(&mut self) -> Result<()> {
-        let (fs, vol) = (self.fs, &self.fs.vol);
-        let Some(ino) = fs.orphans.file_inode() else { return Ok(()) };
+    /// Moves the blocks of a file of the volume's own that lie behind the limit, one by one or
+    /// cluster by cluster, and those of its map.
+    fn move_own_file(
+        &mut self,
+        ino: InodeNr,
+        mut move_blocks: impl FnMut(&mut Self, &mut InodeState, &Stretch) -> Result<()>,
+    ) -> Result<()> {
+        let vol = &self.fs.vol;
         let raw = vol.read_inode(ino)?;
         let mut st = InodeState::new(Node { ino, raw }, vol.journal.newest());
         let mut at = 0;
@@ -47,23 +53,34 @@ impl Mover<'_> {
                 at = run.lblk.saturating_add(run.len);
                 continue;
             };
-            let block = MappedRun { len: 1, ..run };
-            self.move_orphan_block(&mut st, block)?;
-            at = block.lblk.saturating_add(1);
+            let from = Stretch::of(vol, &st.node, run, 1)?;
+            move_blocks(self, &mut st, &from)?;
+            at = from.end();
         }
         if map::has_tree_blocks(&st.node) { self.move_tree(&mut st) } else { Ok(()) }
     }
 
-    fn move_orphan_block(&mut self, st: &mut InodeState, from: MappedRun) -> Result<()> {
+    /// Moves blocks of the orphan file.
+    pub(super) fn move_orphan_file(&mut self) -> Result<()> {
+        let Some(ino) = self.fs.orphans.file_inode() else { return Ok(()) };
+        self.move_own_file(ino, Self::move_orphan_blocks)
+    }
+
+    /// Moves a block, or those of a cluster.
+    fn move_orphan_blocks(&mut self, st: &mut InodeState, from: &Stretch) -> Result<()> {
         let (fs, vol) = (self.fs, &self.fs.vol);
-        let to = self.take_one(vol.alloc.meta_goal(st.node.ino))?;
-        let old = Run { start: from.pblk, len: 1 };
+        let goal = vol.geo.in_place_of(vol.alloc.meta_goal(st.node.ino), from.start);
+        let to = super::map::take(fs, goal, from.len, from.len)?;
+        let pieces = from.pieces();
+        let blocks = pieces.iter().flat_map(|piece| piece.lblk..piece.lblk + piece.len);
+        let blocks = blocks.map(|lblk| (lblk, to.start.plus(u64::from(lblk - from.start))));
+        let credits = map::credits_for_relocate(&st.node, from.len, pieces.len() as u32);
+        let old = from.old();
         vol.alloc.unprotect(old);
-        let moved = fs.transact(map::credits_for_relocate(&st.node, 1) + 2 + 1 + 1, |h| {
+        let moved = fs.transact(credits + 2 + 1 + from.blocks(), |h| {
             vol.alloc.commit_take(h, to)?;
-            fs.orphans.copy_block(vol, h, from.lblk, to.start)?;
-            let place = (from.lblk, 1);
-            map::relocate(vol, h, &mut st.node, place, to.start, Discard::FreeJournalled)?;
+            blocks.clone().try_for_each(|(lblk, to)| fs.orphans.copy_block(vol, h, lblk, to))?;
+            map::relocate(vol, h, &mut st.node, from, to.start, Discard::FreeJournalled)?;
             st.store(fs, h, true)
         });
         if let Err(e) = moved {
@@ -73,8 +90,37 @@ impl Mover<'_> {
             return Err(e);
         }
         vol.alloc.protect(to);
-        fs.orphans.use_copy(from.lblk, to.start);
-        self.moved.others += 1;
+        blocks.for_each(|(lblk, to)| fs.orphans.use_copy(lblk, to));
+        self.moved.others += u64::from(from.blocks());
+        Ok(())
+    }
+
+    /// Moves blocks of the quota files.
+    pub(super) fn move_quota_files(&mut self) -> Result<()> {
+        let Some(quotas) = self.fs.quotas.get() else { return Ok(()) };
+        for ino in quotas.inodes() {
+            self.move_own_file(ino, |mover, st, from| mover.move_quota_blocks(quotas, st, from))?;
+        }
+        Ok(())
+    }
+
+    /// Moves a block, or those of a cluster. Nothing is posted before it is known where they are.
+    fn move_quota_blocks(
+        &mut self,
+        quotas: &Quotas,
+        st: &mut InodeState,
+        from: &Stretch,
+    ) -> Result<()> {
+        let (fs, vol) = (self.fs, &self.fs.vol);
+        let goal = vol.geo.in_place_of(vol.alloc.meta_goal(st.node.ino), from.start);
+        let to = super::map::take(fs, goal, from.len, from.len)?;
+        let (moved, _) = relocate(fs, st, from, to, false);
+        if let Err(e) = quotas.find_blocks(vol, st.node.ino) {
+            let _ = vol.journal.abort("blocks of a quota file were not found again");
+            return Err(e);
+        }
+        moved?;
+        self.moved.others += u64::from(from.blocks());
         Ok(())
     }
 

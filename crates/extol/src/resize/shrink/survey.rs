@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use extol_ondisk::{Compat, FileType, InodeFlags, InodeNr};
+use extol_ondisk::xattr::stated_users;
+use extol_ondisk::{Compat, FileType, InodeNr};
 
 use super::super::{ResizeError, refuse};
+use super::holders::{self, Holders};
 use super::mover::LARGER_LOG;
 use crate::alloc::Allocator;
 use crate::dir::{self, Number};
@@ -37,6 +39,8 @@ pub(super) struct Behind {
     pub is_dir: bool,
     /// Blocks with its names.
     pub places: Vec<Place>,
+    /// Of the value of an attribute: what names it.
+    pub holders: Option<Holders>,
     links: u16,
     names: u32,
     subdirs: u32,
@@ -66,10 +70,11 @@ pub(super) fn survey(fs: &MountedFs, limit: u32) -> Result<Survey> {
     }
     for ino in (1..=fs.vol.geo.inodes()).map(InodeNr) {
         if fs.vol.alloc.is_inode_used(ino)? && !fs.is_internal(ino.0) {
-            let raw = fs.vol.read_inode(ino)?;
-            if raw.is_dir() {
-                directory(fs, &Node { ino, raw }, limit, &mut found)?;
+            let node = Node { ino, raw: fs.vol.read_inode(ino)? };
+            if node.raw.is_dir() {
+                directory(fs, &node, limit, &mut found)?;
             }
+            holders::note(fs, &node, limit, &mut found)?;
         }
     }
     for (ino, behind) in &found {
@@ -90,18 +95,18 @@ fn inodes(fs: &MountedFs, limit: u32) -> Result<(Survey, u64)> {
             if fs.is_internal(ino.0) {
                 return refuse(format!(
                     "inode {ino} is behind the new end, and belongs to the volume itself: turn \
-                     its feature off (extol tune -O ^orphan_file) and on again \
+                     its feature off (extol tune -O ^orphan_file, -Q ^prjquota) and on again \
                      afterwards, or choose a larger size"
                 ));
             }
             let raw = fs.vol.read_inode(ino)?;
-            if raw.flags.contains(InodeFlags::EA_INODE) {
-                return refuse(format!(
-                    "inode {ino} is behind the new end, and holds the value of an attribute, \
-                     which cannot get another number: choose a larger size"
-                ));
-            }
-            let behind = Behind { is_dir: raw.is_dir(), links: raw.links, ..Behind::default() };
+            let is_value = holders::is_value(fs, &raw);
+            let behind = Behind {
+                is_dir: raw.is_dir(),
+                holders: is_value.then(Holders::default),
+                links: raw.links,
+                ..Behind::default()
+            };
             found.insert(ino.0, behind);
         }
     }
@@ -162,6 +167,10 @@ pub(super) fn is_dir(fs: &MountedFs, number: Number<'_>) -> extol_vfs::Result<bo
 
 /// Refuses an inode whose names are not as many as it counts, or too many for one transaction.
 fn check(fs: &MountedFs, ino: u32, behind: &Behind) -> Result<()> {
+    if let Some(holders) = &behind.holders {
+        holders::check(fs, ino, holders)?;
+        return check_credits(fs, ino, behind, holders.len());
+    }
     let expected = if behind.is_dir { 1 } else { u32::from(behind.links) };
     if behind.names != expected || expected == 0 {
         return refuse(format!(
@@ -181,16 +190,20 @@ fn check(fs: &MountedFs, ino: u32, behind: &Behind) -> Result<()> {
     let children = children(fs, &Node { ino: InodeNr(ino), raw }, behind.is_dir)?;
     let places = behind.places.iter().map(|place| (place.dir, place.lblk));
     let blocks = blocks(fs, places, ino, &children)?;
-    check_credits(fs, ino, behind.is_dir, blocks)
+    check_credits(fs, ino, behind, blocks)
 }
 
 /// Refuses a transaction that the log cannot hold.
-pub(super) fn check_credits(fs: &MountedFs, ino: u32, is_dir: bool, blocks: u32) -> Result<()> {
+pub(super) fn check_credits(fs: &MountedFs, ino: u32, behind: &Behind, blocks: u32) -> Result<()> {
     let most = fs.vol.journal.max_credits_alone();
     if blocks.saturating_add(OWN_CREDITS) <= most {
         return Ok(());
     }
-    let what = if is_dir { "its subdirectories" } else { "its names" };
+    let what = match behind {
+        Behind { holders: Some(_), .. } => "the attributes whose value it is",
+        Behind { is_dir: true, .. } => "its subdirectories",
+        Behind { is_dir: false, .. } => "its names",
+    };
     refuse(format!(
         "the journal is too small: inode {ino} has to move, which takes a transaction of {} \
          blocks with {what}, and this journal holds {most}; {LARGER_LOG}",
@@ -212,6 +225,9 @@ pub(super) fn largest_move(fs: &MountedFs, usual: u32) -> Result<u32> {
         // (A directory with one link has more subdirectories than can be counted.)
         let blocks = match raw.links {
             1 if is_dir => children(fs, &Node { ino, raw }, true)?.len(),
+            _ if holders::is_value(fs, &raw) => {
+                usize::try_from(stated_users(&raw)).unwrap_or(usize::MAX)
+            }
             links => links.into(),
         };
         most = most.max(u32::try_from(blocks).unwrap_or(u32::MAX));

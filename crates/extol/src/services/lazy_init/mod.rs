@@ -47,6 +47,7 @@ use groups::Groups;
 use state::{Phase, Setup};
 use thread::{After, Request, now};
 use zero_table::Outcome;
+pub(crate) use zero_table::zero_now;
 
 pub(crate) use state::LazyInit;
 pub use state::LazyInitStats;

@@ -96,6 +96,11 @@ pub(super) fn zero_table(
     Ok(Outcome::Done(work))
 }
 
+/// Does the step for a caller that has nothing else to do meanwhile.
+pub(crate) fn zero_now(fs: &MountedFs, group: GroupNr, stop: &AtomicBool) -> Result<()> {
+    zero_table(fs, group, false, &mut None, stop).map(drop)
+}
+
 type Zeroed = extol_block::Result<std::result::Result<Work, Outcome>>;
 
 /// Makes the blocks read as zeros. A sparse image or a trimmed disk gives zeros already, and

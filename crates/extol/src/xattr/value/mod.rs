@@ -98,7 +98,7 @@ impl<'a> Values<'a> {
 }
 
 /// True if the volume may have such values.
-pub(super) fn are_allowed(vol: &Volume) -> bool {
+pub(crate) fn are_allowed(vol: &Volume) -> bool {
     vol.geo.incompat().contains(Incompat::EA_INODE)
 }
 
@@ -148,7 +148,7 @@ fn load(vol: &Volume, ino: InodeNr) -> Option<Node> {
     is_value(&raw).then_some(Node { ino, raw })
 }
 
-fn is_value(raw: &Inode) -> bool {
+pub(crate) fn is_value(raw: &Inode) -> bool {
     raw.flags.contains(InodeFlags::EA_INODE) && raw.is_regular() && raw.links == 1
 }
 
@@ -163,11 +163,17 @@ pub(super) fn charge(vol: &Volume, owner: &Node, entry: &XattrEntry) -> Option<u
     if !entry.has_inode() {
         return None;
     }
-    let old_form = load(vol, InodeNr(entry.value_inum)).is_some_and(|value| {
-        format::is_old_form(&value.raw, entry, owner.ino, owner.raw.generation)
-    });
+    let old_form = is_old_form(vol, owner, entry);
     let cluster = vol.geo.block_len() as u64 * u64::from(vol.geo.cluster_ratio.max(1));
     Some(if old_form { 0 } else { u64::from(entry.value_size).next_multiple_of(cluster) / 512 })
+}
+
+/// True if the value of an entry is of the form without a count, which names `owner`.
+pub(super) fn is_old_form(vol: &Volume, owner: &Node, entry: &XattrEntry) -> bool {
+    entry.has_inode()
+        && load(vol, InodeNr(entry.value_inum)).is_some_and(|value| {
+            format::is_old_form(&value.raw, entry, owner.ino, owner.raw.generation)
+        })
 }
 
 /// One more user of the value that an entry names.

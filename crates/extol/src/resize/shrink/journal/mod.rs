@@ -34,6 +34,8 @@
 //!   Linux accepts, or than what comes next needs for its transactions.
 //! - More extents than the inode holds get one map block. More than that has room for are not
 //!   moved.
+//! - With clusters a log that moves has no map block, before and after, and is made of whole
+//!   clusters: a map block would take one, of which the log could use a block only.
 //! - An inode larger than a sector cannot be switched: refused.
 //! - The copy of the map in the superblock follows in the transactions. After 3 it is that of 1,
 //!   which leads to an empty log as well.
@@ -56,7 +58,7 @@ mod switch;
 mod tail;
 
 use extol_jbd2::Handle;
-use extol_ondisk::{Compat, InodeNr};
+use extol_ondisk::{Compat, InodeNr, extent};
 use extol_vfs::FsError;
 
 use super::super::ResizeError;
@@ -107,7 +109,7 @@ pub(super) fn move_log(
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {
     let Some(mut file) = JournalFile::open(fs)? else { return Ok(()) };
-    let (blocks, limit) = (fs.vol.journal.log_blocks(), place.limit);
+    let limit = place.limit;
     if file.is_at(place)? {
         return Ok(());
     }
@@ -115,6 +117,8 @@ pub(super) fn move_log(
         let what = "inodes are too large to move the journal";
         return Err(ResizeError::NoRoom { what, blocks: limit });
     }
+    file.fit_clusters(place)?;
+    let blocks = fs.vol.journal.log_blocks();
     let old = file.runs()?;
     let new = file.take(blocks, place)?;
     file.append(&new, limit)?;
@@ -156,7 +160,9 @@ fn shortest(fs: &MountedFs, transaction: u32) -> Result<u32> {
         blocks => shortest.max(journal.log_for_alone(blocks)),
     };
     let fast = fs.vol.geo.compat().contains(Compat::FAST_COMMIT);
-    Ok(shortest.saturating_add(if fast { journal.fast_blocks() } else { 0 }))
+    let all = shortest.saturating_add(if fast { journal.fast_blocks() } else { 0 });
+    let ratio = fs.vol.geo.cluster_ratio;
+    Ok(all.checked_next_multiple_of(ratio).unwrap_or(all))
 }
 
 /// The same without an area for fast commits, for inodes that move by transactions of usual size.
@@ -192,6 +198,25 @@ impl<'a> JournalFile<'a> {
     fn blocks(&self) -> u32 {
         let blocks = self.node.raw.size >> self.fs.vol.geo.block_size.bits();
         u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    /// With clusters, makes a log shorter that needs map blocks, or ends inside a cluster.
+    fn fit_clusters(&mut self, place: &Place) -> Result<()> {
+        let geo = &self.fs.vol.geo;
+        let fits = |file: &Self| -> Result<bool> {
+            let whole = file.blocks().is_multiple_of(geo.cluster_ratio);
+            Ok(whole && file.nodes()?.is_empty())
+        };
+        if !geo.has_clusters() || fits(self)? {
+            return Ok(());
+        }
+        let most = u32::from(extent::MAX_LEN).min(self.fs.vol.journal.log_blocks());
+        let keep = (most / geo.cluster_ratio * geo.cluster_ratio)
+            .max(shortest(self.fs, place.transaction)?);
+        if keep < self.fs.vol.journal.log_blocks() {
+            self.shorten(keep)?;
+        }
+        if fits(self)? { Ok(()) } else { pieces(place.limit) }
     }
 
     fn has_extents(&self) -> bool {

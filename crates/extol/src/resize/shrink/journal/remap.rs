@@ -131,8 +131,8 @@ impl JournalFile<'_> {
             }
         }
         let sectors = |runs: &[Run]| {
-            let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
-            blocks << (vol.geo.block_size.bits() - 9)
+            let whole = |run: &Run| u64::from(run.whole_clusters(&vol.geo).len);
+            runs.iter().map(whole).sum::<u64>() << (vol.geo.block_size.bits() - 9)
         };
         let raw = &mut self.node.raw;
         raw.i_block = map.i_block;

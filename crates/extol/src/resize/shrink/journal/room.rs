@@ -28,6 +28,10 @@ impl JournalFile<'_> {
         let old_runs = self.runs()?.len();
         // As many as one map block names, beside the old ones and map blocks that are data.
         let most = match self.has_extents() {
+            true if vol.geo.has_clusters() => {
+                let long = self.blocks() as usize / usize::from(extent::MAX_LEN);
+                journal_map::IN_INODE.saturating_sub(old_runs + long)
+            }
             true => {
                 let long = 2 * self.blocks() as usize / usize::from(extent::MAX_LEN);
                 let others = old_runs + long + 2;
@@ -71,6 +75,9 @@ impl JournalFile<'_> {
     /// `runs`: how many pieces it is in.
     fn map_blocks(&self, runs: usize, found: u32) -> (u64, u64) {
         let all = u64::from(self.blocks()) + u64::from(found);
+        if self.fs.vol.geo.has_clusters() {
+            return (0, 0);
+        }
         if self.has_extents() {
             let extents = runs + all as usize / usize::from(extent::MAX_LEN);
             let needed = u64::from(extents > journal_map::IN_INODE);

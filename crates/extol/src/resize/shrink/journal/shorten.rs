@@ -31,6 +31,7 @@ impl JournalFile<'_> {
             return Ok(());
         }
         let most = match self.has_extents() {
+            true if self.fs.vol.geo.has_clusters() => 0,
             true => journal_map::IN_INODE as u64,
             false => {
                 let per = self.fs.vol.geo.block_len() as u64 / 4;
