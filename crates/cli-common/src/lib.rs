@@ -95,8 +95,7 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
         .map_err(|error| error.format(&mut command));
     parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            Failure::silent(0)
+            error.print().map_or_else(|e| output_failed(&e), |()| Failure::silent(0))
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

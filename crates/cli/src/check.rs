@@ -40,7 +40,11 @@ const OR_MOUNTED: &str = ", or use --mounted";
 
 /// Checks a volume and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let failed = |failure| Failure { code: Failure::FSCK_FAILED, ..failure };
+    // (A reader of the output that has ended is told as by all commands.)
+    let failed = |failure: Failure| match failure.code {
+        Failure::CLOSED_PIPE => failure,
+        _ => Failure { code: Failure::FSCK_FAILED, ..failure },
+    };
     let usage = |failure| Failure { code: Failure::FSCK_USAGE, ..failure };
     args.refused.check(&args.source).map_err(usage)?;
     let source = source(args).map_err(usage)?;
@@ -52,17 +56,23 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         replay(args, source).map_err(failed)?;
     }
     let report = check(args, source, lines.as_mut()).map_err(failed)?;
+    show(args, &report, begin).map_err(failed)?;
+    if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
+}
+
+fn show(args: &CheckArgs, report: &Report, begin: Instant) -> Result<()> {
     if args.json {
-        print_json(json_text(&report)?)?;
-    } else if args.verbose {
-        print(format!("{report}\n{}\n", details(&report)))?;
+        return print_json(json_text(report)?);
+    }
+    if args.verbose {
+        print(format!("{report}\n{}\n", details(report)))?;
     } else {
         print(format!("{report}\n"))?;
     }
-    if args.time > 0 && !args.json {
+    if args.time > 0 {
         print(format!("time: {:.2} s\n", begin.elapsed().as_secs_f64()))?;
     }
-    if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
+    Ok(())
 }
 
 /// What is checked. Of the options for opening a volume those count that say where it is.
@@ -123,6 +133,7 @@ fn check(
     let named = volume::name(source)?;
     let opened = open(&named, args.mounted)?;
     let opts = CheckOptions {
+        superblock: superblock(args, source)?,
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
         journal: args.journal.as_deref().map(|path| journal(path, args.mounted)).transpose()?,
         max_findings: usize::try_from(args.limit).unwrap_or(usize::MAX),
@@ -138,6 +149,16 @@ fn check(
     });
     bar.finish_and_clear();
     report.map_err(|error| volume::refused(&named, &opened, &VolumeOptions::default(), error))
+}
+
+/// Where the superblock to use begins, in bytes.
+fn superblock(args: &CheckArgs, source: Source<'_>) -> Result<Option<u64>> {
+    let Some(block) = args.superblock else { return Ok(None) };
+    let at = match args.block_size {
+        Some(size) => block.saturating_mul(size),
+        None => volume::find_superblock(source, block)?.saturating_mul(1024),
+    };
+    Ok(Some(at))
 }
 
 fn position(at: Progress) -> u64 {

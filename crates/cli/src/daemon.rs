@@ -25,14 +25,13 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::sandbox::process;
-use crate::start_cleanup::MountTarget;
 
 /// What the child writes.
 const READY: &[u8] = b"mounted\n";
 
 /// Runs `words` (the arguments after the program's name) in the background; returns when it is
-/// ready. If that fails, nothing is left mounted.
-pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
+/// ready. If that fails, `undo` takes away what the child may have left.
+pub fn start(words: &[OsString], undo: impl FnOnce()) -> Result<()> {
     let fail =
         |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
     let mut signals = Signals::new(crate::interrupt::ENDING).map_err(fail)?;
@@ -62,7 +61,7 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
     }
     let _ = rustix::process::kill_process(pid, Signal::TERM);
     let status = child.wait();
-    target.unmount();
+    undo();
     announced.map_err(fail)?;
     let status = status.map_err(fail)?;
     match (status.code(), status.signal()) {

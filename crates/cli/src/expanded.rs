@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use extol::image::BuildError;
 use extol::image::source::{Compression, decoder};
 use extol::image::tree::Limits;
+use extol_block::BlockDevice;
 use extol_block::open::{Claimed, Known, OpenName};
-use extol_block::{BlockDevice as _, FileDevice};
 use extol_cli_common::{Failure, Result, progress};
 use extol_proc::Shown as _;
 use rustix::fs::{Mode, OFlags};
@@ -46,10 +46,10 @@ impl Room {
         let fail = |why: &dyn std::fmt::Display| {
             Failure::about(name.typed.shown(), format_args!("is {}, {why}", known.what))
         };
-        if !claimed.file().is_read_only() {
+        if !claimed.device().is_read_only() {
             return Err(fail(&format_args!("which is only read: {}", known.advice)));
         }
-        let dirs = dirs(claimed.file().path());
+        let dirs = dirs(claimed.path());
         let opened = dirs.iter().find_map(|dir| Some((unnamed(dir).ok()?, dir)));
         let Some((file, dir)) = opened else {
             return Err(fail(&"and there is no directory for its contents: set TMPDIR"));
@@ -71,11 +71,11 @@ impl Room {
         let fail = |why: String| {
             Failure::about(name.typed.shown(), format_args!("is {}: {why}", self.known.what))
         };
-        self.expand(claimed.file()).map_err(fail)?;
+        self.expand(claimed.device()).map_err(fail)?;
         Ok(claimed.with_contents(self.file))
     }
 
-    fn expand(&self, from: &FileDevice) -> std::result::Result<(), String> {
+    fn expand(&self, from: &dyn BlockDevice) -> std::result::Result<(), String> {
         let mut first = [0; Compression::PREFIX];
         let len = first.len().min(usize::try_from(from.size()).unwrap_or(usize::MAX));
         from.read_at(&mut first[..len], 0).map_err(|error| error.to_string())?;
@@ -142,7 +142,7 @@ fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
 
 /// A device from its start to its end.
 struct Contents<'d> {
-    device: &'d FileDevice,
+    device: &'d dyn BlockDevice,
     at: u64,
 }
 

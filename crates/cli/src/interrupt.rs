@@ -137,8 +137,19 @@ pub fn check() -> Result<()> {
     }
 }
 
+/// A signal is the ordinary end of what runs: what fails behind it has a reason of its own.
+static IS_ORDINARY: AtomicBool = AtomicBool::new(false);
+
+/// A daemon has served, and a signal may have ended that.
+pub fn has_served() {
+    IS_ORDINARY.store(true, Ordering::SeqCst);
+}
+
 /// The outcome of a command: after a signal, what failed has failed because of it.
 pub fn explain(outcome: Result<()>) -> Result<()> {
+    if IS_ORDINARY.load(Ordering::SeqCst) {
+        return outcome;
+    }
     outcome.or_else(|failure| check().and(Err(failure)))
 }
 

@@ -111,10 +111,30 @@ fn copies_and_archives_are_what_the_schemas_say() {
     fits(include_str!("../../../docs/guide/schemas/tar.json"), &written);
 }
 
+/// What was measured.
+#[test]
+fn measured_files_are_what_the_schema_says() {
+    let measured = crate::files::VerityMeasured::example();
+    fits(include_str!("../../../docs/guide/schemas/verity-measure.json"), &measured);
+}
+
 /// What was tuned.
 #[test]
 fn tuned_volumes_are_what_the_schema_says() {
     fits(include_str!("../../../docs/guide/schemas/tune.json"), &crate::tune::example());
+}
+
+/// How files are encrypted.
+#[test]
+fn policies_are_what_the_schema_says() {
+    let schema = include_str!("../../../docs/guide/schemas/encrypt.json");
+    fits(schema, &crate::files::policies_example());
+}
+
+/// The keys of a mount.
+#[test]
+fn keys_are_what_the_schema_says() {
+    fits(include_str!("../../../docs/guide/schemas/key.json"), &crate::key::example());
 }
 
 /// Quotas, and what is wrong with their usage.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use extol::encryption::BadKey;
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
 use rustix::process::{Resource, Rlimit};
@@ -21,14 +22,27 @@ const LONGEST: usize = 64;
 /// Adds the keys in these files. From then on the process makes no core dump.
 pub fn add(files: &[PathBuf], keys: &mut Keys) -> Result<()> {
     if !files.is_empty() {
-        // (With 0 the kernel makes one all the same, if it goes to a program.)
-        let least = Rlimit { current: Some(1), maximum: Some(1) };
-        let _ = rustix::process::setrlimit(Resource::Core, least);
+        make_no_dump();
     }
     files.iter().try_for_each(|file| add_one(file, keys))
 }
 
+/// From now on the process makes no core dump.
+pub fn make_no_dump() {
+    // (With 0 the kernel makes one all the same, if it goes to a program.)
+    let least = Rlimit { current: Some(1), maximum: Some(1) };
+    let _ = rustix::process::setrlimit(Resource::Core, least);
+}
+
 fn add_one(path: &Path, keys: &mut Keys) -> Result<()> {
+    with(path, |raw| keys.add(raw))
+}
+
+/// What `work` makes of the bytes of the key in a file.
+pub fn with<T>(
+    path: &Path,
+    work: impl FnOnce(&[u8]) -> std::result::Result<T, BadKey>,
+) -> Result<T> {
     // (One byte more, to see that the file ends.)
     let mut raw = Zeroizing::new([0; LONGEST + 1]);
     let len = read(path, &mut *raw).map_err(|error| {
@@ -42,7 +56,7 @@ fn add_one(path: &Path, keys: &mut Keys) -> Result<()> {
     if len > LONGEST {
         return Err(about(&"more than 64 bytes are no key: give a file with its raw bytes"));
     }
-    keys.add(&raw[..len]).map_err(|error| about(&error))
+    work(&raw[..len]).map_err(|error| about(&error))
 }
 
 /// Fills the buffer, or as much of it as the file has.

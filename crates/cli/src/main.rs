@@ -8,10 +8,13 @@
 //!     │     daemon.rs        the process in the background
 //!     │     signals.rs       ends it
 //!     │     sandbox/         confines the daemon; monitor.rs does for it what it may not
+//!     │     connector.rs     and connects to the server of its volume
 //!     │     loop_device.rs   an image through a loop device (-o loop)
 //!     │     start_cleanup.rs unmounts after a failed start
 //!     │     exit_report.rs   tells umount how the daemon ended
 //!     │     limits.rs        raises the limit of descriptors
+//!     ├── export/         export: serves a volume over NFS
+//!     ├── watch.rs        the thread of either that reports errors of the volume
 //!     ├── umount.rs       umount: waits for the end of the daemon and reads its exit report
 //!     │     mount_table.rs   what the kernel says is mounted
 //!     ├── maintenance.rs  sync, checkpoint, freeze, thaw of a mounted volume
@@ -37,15 +40,18 @@ mod args;
 mod as_typed;
 mod calendar;
 mod check;
+mod connector;
 mod daemon;
 mod defrag;
 mod exit_report;
 mod expanded;
+mod export;
 mod files;
 mod inspect;
 mod interrupt;
 #[cfg(test)]
 mod json_tests;
+mod key;
 mod keys;
 mod limits;
 mod loop_device;
@@ -74,6 +80,7 @@ mod top;
 mod tune;
 mod umount;
 mod volume;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -108,7 +115,9 @@ fn carry_out(command: Command) -> Result<()> {
     match command {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)?),
         Command::MountMonitor(args) => monitor::run(&args),
+        Command::MountConnector(args) => connector::run(&args),
         Command::Umount(args) => umount::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Remount(args) => remount::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Stat(args) => stat::run(&args),
@@ -140,6 +149,8 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Edit(args) => files::edit(&args),
         Command::Defrag(args) => defrag::run(&args),
         Command::Verity(args) => files::verity(&args),
+        Command::Encrypt(args) => files::encrypt(&args),
+        Command::Key(args) => key::run(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
         Command::Resize(args) => resize::run(&args),

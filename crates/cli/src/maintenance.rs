@@ -104,6 +104,29 @@ pub fn quota(dir: &Path, text: &str) -> Result<Vec<String>> {
     ask_in_words("quota", dir, |root| control::quota(root, text))
 }
 
+/// Asks how files of a mounted volume are encrypted, or makes that; gives the daemon's answer.
+pub fn encryption(dir: &Path, text: &str) -> Result<Vec<String>> {
+    ask_in_words("encrypt", dir, |root| control::encryption(root, text))
+}
+
+/// Asks about keys of a mounted volume, or adds one; gives the daemon's answer.
+pub fn key(dir: &Path, text: &str) -> Result<Vec<String>> {
+    ask_in_words("key", dir, |root| control::encryption(root, text))
+}
+
+/// Takes a key away from a mounted volume, to which the kernel has written back what it has before;
+/// gives the daemon's answer.
+pub fn remove_key(dir: &Path, text: &str) -> Result<Vec<String>> {
+    let mut writeback = WritebackError::default();
+    request("key", dir, |mounted, root| {
+        writeback = write_back(mounted, dir, root)?;
+        Ok(())
+    })?;
+    let lines = key(dir, text)?;
+    writeback.result()?;
+    Ok(lines)
+}
+
 /// The answer of a daemon, or its refusal.
 type Answer = std::result::Result<Vec<String>, RemountError>;
 

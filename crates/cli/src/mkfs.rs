@@ -1,5 +1,6 @@
 //! `extol mkfs`: mke2fs's options, turned into the library's options.
 
+mod android;
 mod fill;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -10,12 +11,15 @@ use extol::image::build::Built;
 use extol_cli_common::progress::{self, ProgressBar};
 use extol_cli_common::{Failure, Result, json_text, print, warn};
 use extol_proc::Shown as _;
-use extol_vfs::{bytes_text, plain};
+use extol_vfs::{bytes_text, number, plain};
 use serde::Serialize;
 
 use crate::args::{BlockSize, MkfsArgs};
 use crate::options::part_only;
-use crate::volume::{self, FsType, MkfsOptions, OnError, Size, Source, Summary};
+use crate::text_file;
+use crate::volume::{
+    self, BlockTest, CreatorOs, FsType, MkfsOptions, OnError, Size, Source, Summary,
+};
 
 /// Makes a volume.
 pub fn run(mut args: MkfsArgs) -> Result<()> {
@@ -27,29 +31,44 @@ pub fn run(mut args: MkfsArgs) -> Result<()> {
     let epoch = source_date_epoch()?;
     options.now = epoch;
     let raw = raw_note(&args.target);
-    let (summary, built) = match &args.contents[..] {
-        [] => (make(args, options)?, None),
-        [first, second, ..] => {
-            return Err(Failure::usage(format_args!(
-                "-d {} and -d {}: files can come from one source only",
-                first.shown(),
-                second.shown()
-            )));
-        }
-        [source] => {
-            let built = fill::run(args, options, source, epoch)?;
-            (built.volume.clone(), Some(built))
-        }
+    let (summary, built) = match options.extended.android_sparse && !args.dry_run {
+        true => android::run(args, options, epoch)?,
+        false => made(args, options, epoch)?,
     };
     let notes: Vec<String> =
         built.iter().flat_map(|built| built.notes.clone()).chain(raw).collect();
-    for note in &notes {
+    tell(args, &summary, built.as_ref(), &notes)
+}
+
+/// Makes the volume, empty or with files.
+fn made(
+    args: &MkfsArgs,
+    options: MkfsOptions,
+    epoch: Option<u64>,
+) -> Result<(Summary, Option<Built>)> {
+    match &args.contents[..] {
+        [] => Ok((make(args, options)?, None)),
+        [first, second, ..] => Err(Failure::usage(format_args!(
+            "-d {} and -d {}: files can come from one source only",
+            first.shown(),
+            second.shown()
+        ))),
+        [source] => {
+            let built = fill::run(args, options, source, epoch)?;
+            Ok((built.volume.clone(), Some(built)))
+        }
+    }
+}
+
+/// Says what was made.
+fn tell(args: &MkfsArgs, summary: &Summary, built: Option<&Built>, notes: &[String]) -> Result<()> {
+    for note in notes {
         warn(format_args!("note: {note}"));
     }
     let text = match (args.json, args.quiet) {
-        (true, _) => json_text(&Made::new(&args.target, &summary, built.as_ref(), &notes))?,
+        (true, _) => json_text(&Made::new(&args.target, summary, built, notes))?,
         (_, true) => String::new(),
-        _ => said(&summary, args.verbose),
+        _ => said(summary, args.verbose),
     };
     print(text)?;
     for warning in &summary.notes.warnings {
@@ -108,7 +127,7 @@ impl Made {
     ) -> Self {
         let contents = |b: &Built| Contents { files: b.files, bytes: b.bytes, data_bytes: b.data };
         Self {
-            target: target.shown().to_string(),
+            target: bytes_text(target.as_os_str().as_bytes()),
             uuid: summary.uuid_text(),
             label: summary.label.clone(),
             features: summary.features.clone(),
@@ -201,7 +220,8 @@ impl Drop for Bars {
 
 /// What the volume is made on: all of a file or device, a partition, or a part by its place.
 fn target(args: &MkfsArgs) -> Result<Source<'_>> {
-    let mut part = part_only(&args.options)?;
+    let parts: Vec<_> = args.options.iter().filter(|list| list.contains('=')).collect();
+    let mut part = part_only(&parts)?;
     if let Some(offset) = args.extended.iter().flat_map(|list| list.split(',')).find_map(offset) {
         part = part_only(&[offset])?;
     }
@@ -252,7 +272,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     let mut options = MkfsOptions {
         fs_type,
         usage: args.usage.clone(),
-        features: args.features.clone(),
+        features: default_features(args),
         size: args.size.map(|size| volume_bytes(size, block_size)).transpose()?,
         block_size,
         least_block_size,
@@ -269,8 +289,20 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         uuid: args.uuid.clone(),
         force: args.force,
         dry_run: args.dry_run,
+        only_superblocks: args.only_superblocks,
+        block_test: match args.test_blocks {
+            0 => None,
+            1 => Some(BlockTest::Read),
+            _ => Some(BlockTest::ReadWrite),
+        },
         ..MkfsOptions::default()
     };
+    if let Some(path) = &args.bad_blocks {
+        options.bad_blocks = block_list(path)?;
+    }
+    if let Some(system) = args.options.iter().rfind(|list| !list.contains('=')) {
+        options.creator_os = CreatorOs::parse(system).map_err(bad)?;
+    }
     if let Some(behaviour) = &args.errors {
         options.on_error = OnError::parse(behaviour).map_err(bad)?;
     }
@@ -288,6 +320,27 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         options.set_journal(text).map_err(bad)?;
     }
     Ok(options)
+}
+
+/// Numbers of blocks, with space between them.
+fn block_list(path: &Path) -> Result<Vec<u64>> {
+    let text = text_file::read(path)?;
+    let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let number = |word| -> Result<u64> {
+        let word = bytes_text(word);
+        number::count(&word, 0..=u64::MAX).map_err(|error| {
+            let why = format_args!("\"{}\" is no number of a block: {error}", plain(&word));
+            Failure { code: Failure::USAGE, ..Failure::about(path.shown(), why) }
+        })
+    };
+    words.map(number).collect()
+}
+
+/// The features that are asked for. Several hosts may reach a device of another host, and no lock
+/// keeps them apart: multi-mount protection is on there before any word of the user.
+fn default_features(args: &MkfsArgs) -> Vec<String> {
+    let shared = extol_block::open::is_address(&args.target).then(|| "mmp".to_owned());
+    shared.into_iter().chain(args.features.iter().cloned()).collect()
 }
 
 /// The size of the volume. A plain number counts blocks, or KiB if their size is not given.
@@ -352,6 +405,90 @@ mod tests {
         }
     }
 
+    /// All that mke2fs(8) has: what is not taken is refused by its name.
+    #[test]
+    fn every_option_of_mke2fs_has_an_answer() {
+        for option in [
+            "-b 1024",
+            "-c",
+            "-c -c",
+            "-C 16384",
+            "-d /",
+            "-D",
+            "-e panic",
+            "-F",
+            "-g 8192",
+            "-G 16",
+            "-i 8192",
+            "-I 256",
+            "-j",
+            "-J size=4",
+            "-K",
+            "-l /dev/null",
+            "-L label",
+            "-m 1",
+            "-M /dir",
+            "-n",
+            "-N 100",
+            "-o linux",
+            "-o hurd",
+            "-O extent",
+            "-q",
+            "-r 1",
+            "-R stride=4",
+            "-S",
+            "-t ext4",
+            "-T small",
+            "-U random",
+            "-v",
+        ] {
+            let parsed = parsed(&format!("extol mkfs {option} img 20M"));
+            assert!(parsed.is_ok(), "{option}: {parsed:?}");
+        }
+        for word in [
+            "android_sparse",
+            "assume_storage_prezeroed",
+            "assume_storage_prezeroed=1",
+            "desc_size=64",
+            "discard",
+            "encoding=utf8",
+            "encoding_flags=strict",
+            "hash_seed=11111111-2222-3333-4444-555555555555",
+            "lazy_itable_init",
+            "lazy_itable_init=0",
+            "lazy_journal_init",
+            "lazy_journal_init=1",
+            "mmp_update_interval=9",
+            "no_copy_xattrs",
+            "nodiscard",
+            "num_backup_sb=1",
+            "offset=1048576",
+            "orphan_file_size=32",
+            "packed_meta_blocks",
+            "packed_meta_blocks=1",
+            "quotatype=usrquota:grpquota:prjquota",
+            "resize=1G",
+            "revision=1",
+            "root_owner",
+            "root_owner=1:2",
+            "root_perms=700",
+            "root_selinux=label",
+            "stride=4",
+            "stripe_width=8",
+            "stripe-width=8",
+            "test_fs",
+        ] {
+            let parsed = parsed(&format!("extol mkfs -E {word} img 20M"));
+            assert!(parsed.is_ok(), "{word}: {parsed:?}");
+        }
+        for word in ["size=4", "fast_commit_size=256", "location=9", "device=/dev/sdb"] {
+            let parsed = parsed(&format!("extol mkfs -J {word} img 20M"));
+            assert!(parsed.is_ok(), "{word}: {parsed:?}");
+        }
+        let refused = parsed("extol mkfs -z undo img 20M").unwrap_err();
+        assert!(refused.line.starts_with("-z is not supported: "), "{refused:?}");
+    }
+
     #[test]
     fn the_rest_of_mke2fs() {
         let options = parsed(
@@ -368,15 +505,9 @@ mod tests {
         assert_eq!(parsed("extol mkfs img 10MB").unwrap().size, Some(10_000_000));
         let options = parsed("extol mkfs -O bigalloc -C 64K img 1G").unwrap();
         assert_eq!(options.cluster_size, Some(65536));
-        for (option, words) in [
-            ("-c", "badblocks"),
-            ("-c -c", "badblocks"),
-            ("-l list", "badblocks"),
-            ("-S", "mke2fs -S"),
-            ("-z undo", "copy"),
-            ("-o hurd", "Linux"),
-            ("-E encoding=latin1", "utf8"),
-        ] {
+        for (option, words) in
+            [("-z undo", "copy"), ("-o masix", "hurd"), ("-E encoding=latin1", "utf8")]
+        {
             let failure = parsed(&format!("extol mkfs {option} img")).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{option}");
             let name = option.split([' ', '=']).find(|word| *word != "-E").unwrap();

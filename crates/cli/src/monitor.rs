@@ -282,6 +282,7 @@ fn confine() -> Result<()> {
         kind: sandbox::Kind::Monitor,
         keep: CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::SYS_PTRACE,
         files: &[],
+        port: None,
         required: false,
     })?;
     sandbox::enter()

@@ -10,7 +10,7 @@ use extol_proc::Shown as _;
 
 use crate::args::QuotaArgs;
 use crate::options::Opening;
-use crate::volume::{self, Source};
+use crate::volume::{self, Source, VolumeOptions};
 use crate::{interrupt, options};
 use volumes::{Mounted, Open, Quotas};
 
@@ -64,6 +64,9 @@ pub fn run(args: &QuotaArgs) -> Result<()> {
             )),
         };
     }
+    if writes {
+        look_first(args, action, source, &options)?;
+    }
     let fs = volume::open(source, &options.without_threads())?;
     let open = Open { name: &args.source, fs: &fs };
     let done = match action {
@@ -73,6 +76,36 @@ pub fn run(args: &QuotaArgs) -> Result<()> {
     };
     let closed = volume::close(&fs).map_err(|error| Failure::about(name, error));
     done.and(closed)
+}
+
+/// Refuses what the volume does not allow before it is opened for writing, which leaves marks.
+fn look_first(
+    args: &QuotaArgs,
+    action: Action,
+    source: Source<'_>,
+    options: &VolumeOptions,
+) -> Result<()> {
+    let mut options = options.clone();
+    options.access.read_only = true;
+    let fs = volume::open(source, &options.without_threads())?;
+    let looked = (|| {
+        let open = Open { name: &args.source, fs: &fs };
+        if action == Action::Check {
+            fs.quotas().map_err(|error| about(args, error))?;
+            return quotas(args, &open, &kinds(args)).map(drop);
+        }
+        let kind = one_kind(args)?;
+        owners::ids(kind, &args.owners)?;
+        let there = fs.quotas().map_err(|error| about(args, error))?;
+        let is_there = there.iter().any(|quota| quota.kind == kind);
+        if is_there { Ok(()) } else { Err(missing(args, kind)) }
+    })();
+    let closed = volume::close(&fs).map_err(|error| Failure::about(args.source.shown(), error));
+    looked.and(closed)
+}
+
+fn missing(args: &QuotaArgs, kind: Kind) -> Failure {
+    about(args, format_args!("the volume has no quota inode for {}s", kind.name()))
 }
 
 fn about(args: &QuotaArgs, error: impl std::fmt::Display) -> Failure {
@@ -174,12 +207,9 @@ fn one_kind(args: &QuotaArgs) -> Result<Kind> {
 fn quotas(args: &QuotaArgs, fs: &dyn Quotas, kinds: &[Kind]) -> Result<Vec<Quota>> {
     let quotas = fs.read(kinds)?;
     let asked = args.user || args.group || args.project;
-    let missing = kinds.iter().find(|kind| quotas.iter().all(|quota| quota.kind != **kind));
-    match missing.filter(|_| asked) {
-        Some(kind) => {
-            let what = format_args!("the volume has no quota inode for {}s", kind.name());
-            Err(about(args, what))
-        }
+    let lacks = |kind: &&Kind| quotas.iter().all(|quota| quota.kind != **kind);
+    match kinds.iter().find(lacks).filter(|_| asked) {
+        Some(kind) => Err(missing(args, *kind)),
         None => Ok(quotas),
     }
 }

@@ -9,6 +9,7 @@
 //!   more.
 //! - *Detached, or being unmounted by another process*: the first signal is as above. The next does
 //!   not wait: the volume is closed at once, and processes with open files get errors.
+//! - *Exporting* over NFS: no request is read any more; those that were are answered.
 //! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
 //! Signals within a second of the first are one with it.
@@ -64,6 +65,7 @@ enum State {
     #[default]
     Starting,
     Serving(Served),
+    Exporting(extol_nfs::Stopper),
     Closing,
 }
 
@@ -109,6 +111,15 @@ impl Guard {
             served.stop(false);
         }
         seen
+    }
+
+    /// From now on signals end this export.
+    ///
+    /// # Errors
+    /// If a signal came before.
+    pub fn exported(&self, stopper: extol_nfs::Stopper) -> Result<()> {
+        *self.shared.lock() = State::Exporting(stopper);
+        interrupt::check()
     }
 
     /// An error has stopped the volume: makes the kernel's side of the mount read-only. The error
@@ -169,6 +180,7 @@ fn signalled(shared: &Arc<Shared>, signal: i32) {
         match &*state {
             State::Starting => (again, None),
             State::Serving(served) => (again, Some(served.clone())),
+            State::Exporting(stopper) => return stopper.stop(),
             State::Closing => return,
         }
     };

@@ -8,7 +8,7 @@ use extol::mkfs::volume_uuid;
 use extol::options::ErrorPolicy;
 use extol_cli_common::{Failure, Result, json_text, print, warn};
 use extol_proc::{Mount, MountTable, Shown as _};
-use extol_vfs::{NumberError, number};
+use extol_vfs::{NumberError, bytes_text, number};
 use nix::unistd::{Group, User};
 use serde::Serialize;
 
@@ -44,6 +44,11 @@ pub fn run(args: &TuneArgs) -> Result<()> {
     }
     if options.access.read_only {
         return Err(Failure::usage("ro and norecovery cannot be used with tune"));
+    }
+    if request.clear_mmp && !args.force {
+        return Err(Failure::usage(
+            "clear_mmp needs -f: if another host has the volume, both destroy it",
+        ));
     }
     interrupt::catch()?;
     let checks = !args.force && request.may_spread_damage();
@@ -149,7 +154,11 @@ pub fn example() -> Document<'static> {
 fn show(args: &TuneArgs, changes: Vec<Changed>, notes: &[String]) -> Result<()> {
     let name = args.source.shown();
     if args.json {
-        return print(json_text(&Document { source: name.to_string(), changes, notes })?);
+        return print(json_text(&Document {
+            source: bytes_text(args.source.as_os_str().as_bytes()),
+            changes,
+            notes,
+        })?);
     }
     for note in notes {
         warn(format_args!("note: {note}"));
@@ -188,6 +197,9 @@ fn request(args: &TuneArgs) -> Result<Request> {
     }
     for list in &args.features {
         request.set_features(list).map_err(bad)?;
+    }
+    for list in &args.quotas {
+        request.set_quotas(list).map_err(bad)?;
     }
     for list in &args.extended {
         request.set_extended(list).map_err(bad)?;
@@ -302,6 +314,54 @@ mod tests {
         }
     }
 
+    /// All that tune2fs(8) has: what is not taken is refused by its name.
+    #[test]
+    fn every_option_of_tune2fs_has_an_answer() {
+        for option in [
+            "-c 20",
+            "-C 3",
+            "-e panic",
+            "-E force_fsck",
+            "-f",
+            "-g 5",
+            "-i 2w",
+            "-j",
+            "-J size=4",
+            "-l",
+            "-L x",
+            "-m 1",
+            "-M /d",
+            "-o acl",
+            "-O extent",
+            "-r 9",
+            "-T now",
+            "-u 5",
+            "-U random",
+            "-J fast_commit_size=256",
+            "-J location=9",
+            "-f -E clear_mmp",
+            "-E mmp_update_interval=5",
+            "-E stride=4",
+            "-E stripe_width=8",
+            "-E stripe-width=8",
+            "-E hash_alg=tea",
+            "-E hash-alg=tea",
+            "-E encoding=utf8",
+            "-E encoding_flags=strict",
+            "-E mount_opts=acl",
+            "-E orphan_file_size=32",
+            "-E test_fs",
+            "-E ^test_fs",
+        ] {
+            let parsed = parsed(&format!("extol tune {option} img"));
+            assert!(parsed.is_ok(), "{option}: {parsed:?}");
+        }
+        for (option, name) in [("-z undo", "-z"), ("-J device=/dev/sdb", "'device'")] {
+            let refused = parsed(&format!("extol tune {option} img")).unwrap_err().line;
+            assert!(refused.contains(name) && refused.contains("not supported"), "{refused}");
+        }
+    }
+
     #[test]
     fn options_are_those_of_tune2fs() {
         let request = parsed(
@@ -346,7 +406,7 @@ mod tests {
             ("-E frob", "'frob'"),
             ("-J device=/dev/sdb", "tune2fs -J device="),
             ("-J siz=4", "did you mean \"size=\""),
-            ("-Q usrquota", "-Q"),
+            ("-Q usrquoat", "did you mean \"usrquota\""),
             ("-I 256", "-I"),
             ("-z undo", "-z"),
         ] {

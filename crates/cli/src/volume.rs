@@ -26,6 +26,7 @@ use extol_cli_common::{Failure, Result};
 use extol_fuse::{BlockMount, Claim};
 use extol_proc::Shown as _;
 
+use crate::connector;
 use crate::expanded::Room;
 use crate::options::Part;
 use crate::sandbox;
@@ -34,8 +35,8 @@ use told::claim_told;
 
 pub use change::{minimum, open_to_resize, tune};
 pub use make::{
-    NoSource, claim_for_mkfs, holds_something, is_own_file, journal_device, make_volume, mkfs,
-    no_source, refuse_read_only_image,
+    NoSource, claim_for_mkfs, holds_something, is_own_file, is_whole_file, journal_device,
+    make_volume, mkfs, no_source, refuse_read_only_image,
 };
 pub use others::{is_write_protected, written_by_others};
 pub use read::{
@@ -44,7 +45,7 @@ pub use read::{
 };
 pub use told::open_told;
 
-pub use extol::mkfs::{FsType, MkfsOptions, OnError, Summary};
+pub use extol::mkfs::{BlockTest, CreatorOs, FsType, MkfsOptions, OnError, Summary};
 pub use extol::options::Keys;
 pub use extol::resize::{Minimum, ResizeError, ResizeProgress, Resized, Target};
 pub use extol::tune::{Request, ReservedBlocks, TuneError};
@@ -128,6 +129,7 @@ pub fn open_for_mount(
     let named = name(source)?;
     let claimed = claim_told(&named, &open_options(options).direct(direct(options)))
         .map_err(|error| cannot_open(source.path, &error))?;
+    connector::for_claimed(&claimed)?;
     let mut options = with_wait_messages(options);
     let how = open_options(&options);
     open_journal(&mut options, &how)?;
@@ -151,11 +153,11 @@ pub fn open_for_mount(
         Ok((volume, opened))
     })?;
     // A part of a device is none of the kernel's.
-    let is_block = opened.layers.is_empty() && opened.file.is_block_device();
-    let block = is_block.then(|| BlockMount {
+    let device = opened.base.block_device().filter(|_| opened.layers.is_empty());
+    let block = device.map(|device| BlockMount {
         device: source.path.to_owned(),
         block_size: volume.block_size(),
-        claim: Arc::new(DeviceClaim(opened.file)),
+        claim: Arc::new(DeviceClaim(device.clone())),
     });
     Ok((volume, block))
 }
@@ -183,9 +185,10 @@ pub fn refused(
     }
 }
 
-/// Opens an external journal that is a part of something, which the library does not know of.
+/// Opens an external journal that is a part of something or on another host, of which the library
+/// does not know.
 fn open_journal_part(options: &mut VolumeOptions, how: &OpenOptions) -> Result<()> {
-    let is_part = |path: &PathBuf| extol_proc::split_part(path).is_some();
+    let is_part = |path: &PathBuf| open::is_address(path) || extol_proc::split_part(path).is_some();
     if options.journal.path.as_ref().is_some_and(is_part) {
         open_journal(options, how)
     } else {
@@ -198,7 +201,9 @@ fn open_journal(options: &mut VolumeOptions, how: &OpenOptions) -> Result<()> {
     if options.journal.device.is_none()
         && let Some(path) = &options.journal.path
     {
-        options.journal.device = Some(open_part(path, how)?.device);
+        let opened = open_part(path, how)?;
+        connector::for_opened(&opened)?;
+        options.journal.device = Some(opened.device);
     }
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use clap::Command;
 
 /// Headings, and the commands below each. (A test compares them with the definition.)
-pub const GROUPS: [(&str, &[&str]); 8] = [
+pub const GROUPS: [(&str, &[&str]); 10] = [
     ("Mounts", &["mount", "umount", "remount"]),
+    ("Serve a volume to other machines", &["export"]),
     ("Watch a mount", &["stat", "top"]),
     ("Make a whole mount durable", &["sync", "checkpoint", "freeze", "thaw"]),
     (
@@ -21,6 +22,7 @@ pub const GROUPS: [(&str, &[&str]); 8] = [
         "Attributes of files on a volume that is not mounted",
         &["chmod", "chown", "touch", "truncate", "mknod", "setxattr", "getxattr", "verity"],
     ),
+    ("Encrypted files", &["encrypt", "key"]),
     ("Where files lie", &["defrag"]),
     ("The command itself", &["help", "completions", "man"]),
 ];

@@ -8,6 +8,8 @@ use extol_cli_common::manual;
 use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 
+use crate::inspect::MOST_BLOCK;
+
 use super::descriptor;
 use super::offer;
 use super::refused::{Refusal, refused};
@@ -155,8 +157,8 @@ pub struct ReplayArgs {
         so.\n\n\
         A volume that was not unmounted is checked as it will be after recovery: its journal is \
         replayed in memory, or with -p on the volume. Repairs are for e2fsck: -y is refused.\n\n\
-        The options are those of e2fsck where Extol has the same; -b, -B, -c, -k, -l, -L, -D and \
-        -z are refused."
+        The options are those of e2fsck where Extol has the same; -c, -k, -l, -L, -D and -z are \
+        refused."
 )]
 pub struct CheckArgs {
     /// As JSON.
@@ -188,6 +190,15 @@ pub struct CheckArgs {
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::WINDOW),
         hide_possible_values = true)]
     pub options: Vec<String>,
+    /// Use the copy of the superblock in this block, with the first descriptors of groups. (For a
+    /// damaged first superblock the copy in the second group is used without this.)
+    #[arg(short = 'b', value_name = "BLOCK", value_parser = block, conflicts_with = "preen",
+        allow_negative_numbers = true)]
+    pub superblock: Option<u64>,
+    /// Bytes of a block, for -b; without it all sizes are tried.
+    #[arg(short = 'B', value_name = "SIZE", value_parser = block_size, requires = "superblock",
+        allow_negative_numbers = true)]
+    pub block_size: Option<u64>,
     /// The external journal of the volume, if it has one.
     #[arg(short = 'j', long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
@@ -206,6 +217,16 @@ pub struct CheckArgs {
     pub source: PathBuf,
 }
 
+/// A block of a volume.
+fn block(text: &str) -> Result<u64, NumberError> {
+    number::count(text, 0..=MOST_BLOCK)
+}
+
+/// Bytes of a block.
+fn block_size(text: &str) -> Result<u64, NumberError> {
+    number::size(text, 1, 1024..=65_536)
+}
+
 /// Most findings to print.
 fn limit(text: &str) -> Result<u64, NumberError> {
     number::count(text, 0..=u64::MAX)
@@ -216,10 +237,6 @@ fn limit(text: &str) -> Result<u64, NumberError> {
 pub struct CheckRefused {
     #[arg(short = 'y', hide = true)]
     repair: bool,
-    #[arg(short = 'b', hide = true)]
-    superblock: Option<OsString>,
-    #[arg(short = 'B', hide = true)]
-    block_size: Option<OsString>,
     #[arg(short = 'c', hide = true, action = ArgAction::Count)]
     bad_blocks: u8,
     #[arg(short = 'k', hide = true)]
@@ -260,10 +277,6 @@ impl CheckRefused {
     pub fn check(&self, source: &Path) -> extol_cli_common::Result<()> {
         let e2fsck = |options: &str| format!("use e2fsck {options} {}", source.shown());
         let repair = format!("Extol repairs nothing: {}", e2fsck("-fy"));
-        let copy = format!(
-            "counts and groups of a superblock copy are old and look like damage: {}",
-            e2fsck("-b BLOCK")
-        );
         let bad = format!("Extol keeps no list of bad blocks: {}", e2fsck("-c"));
         let extended = self.extended.iter().flat_map(|list| list.split(',')).find(|option| {
             let name = option.split('=').next().unwrap_or_default();
@@ -278,8 +291,6 @@ impl CheckRefused {
         };
         refused(&[
             Refusal(self.repair, "-y", &repair),
-            Refusal(self.superblock.is_some(), "-b", &copy),
-            Refusal(self.block_size.is_some(), "-B", &copy),
             Refusal(self.bad_blocks > 0, "-c", &bad),
             Refusal(self.keep_bad_blocks, "-k", &bad),
             Refusal(self.add_bad_blocks.is_some(), "-l", &bad),

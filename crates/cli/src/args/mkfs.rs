@@ -14,7 +14,7 @@ use super::refused::{Refusal, refused};
 use crate::volume::Size;
 
 /// Make a volume.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(
     after_long_help = manual!(
         "extol mkfs disk.img 1G",
@@ -45,9 +45,18 @@ use crate::volume::Size;
         as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
         can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
         same. Where a discard leaves zeros, as in a file, nothing needs zeroing.\n\n\
-        Of mke2fs's options these are refused: -c and -l (bad blocks), -S (superblocks only), \
-        -z (undo file), -E quotatype; and of its features encrypt and, with -d, quota. Volumes \
-        with bigalloc have no resize inode."
+        Blocks that -c finds or -l lists are left out of the volume. -S is the last resort for a \
+        volume whose superblocks and descriptors are all lost: it writes these, and nothing else, \
+        and e2fsck -fy must follow. They are right only if all options are those with which the \
+        volume was made, with its UUID (-U); try it on a copy.\n\n\
+        -E android_sparse writes a new file in that format, which fastboot and simg2img take. \
+        -E root_selinux= labels the root directory. -o hurd leaves out what the Hurd does not \
+        know; Extol only reads such volumes.\n\n\
+        Of mke2fs's options -z (undo file) is refused. Volumes with bigalloc have no resize \
+         inode. \
+         -O quota makes quota files for users and groups, with project also one for projects; \
+         -E quotatype=usrquota:grpquota:prjquota says which (any of them). With -d they have the \
+         usage of the files."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4 [default: what -T names, or ext4].
@@ -78,7 +87,7 @@ pub struct MkfsArgs {
     #[arg(short = 'N', value_name = "COUNT", value_parser = count,
         allow_negative_numbers = true)]
     pub inodes: Option<u32>,
-    /// Blocks per group.
+    /// Blocks per group; with bigalloc clusters.
     #[arg(short = 'g', value_name = "BLOCKS", value_parser = count,
         allow_negative_numbers = true)]
     pub blocks_per_group: Option<u32>,
@@ -95,9 +104,10 @@ pub struct MkfsArgs {
         value_parser = offer::text(offer::FEATURES), hide_possible_values = true)]
     pub features: Vec<String>,
     /// Extended options: stride=, stripe_width=, resize=, lazy_itable_init=, lazy_journal_init=,
-    /// root_owner=UID:GID, root_perms=MODE, hash_seed=UUID, nodiscard, packed_meta_blocks,
-    /// num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=, encoding=utf8,
-    /// encoding_flags=strict, no_copy_xattrs, assume_storage_prezeroed, test_fs.
+    /// root_owner=UID:GID, root_perms=MODE, root_selinux=LABEL, hash_seed=UUID, nodiscard,
+    /// packed_meta_blocks, num_backup_sb=, mmp_update_interval=, orphan_file_size=, desc_size=,
+    /// encoding=utf8, encoding_flags=strict, quotatype=, offset=, android_sparse, no_copy_xattrs,
+    /// assume_storage_prezeroed, test_fs.
     #[arg(short = 'E', short_alias = 'R', value_name = "OPTIONS", action = ArgAction::Append)]
     pub extended: Vec<String>,
     /// Journal options: size= (MiB), fast_commit_size= (KiB), location=BLOCK, device=PATH.
@@ -130,11 +140,21 @@ pub struct MkfsArgs {
     pub contents: Vec<PathBuf>,
     #[command(flatten)]
     pub fill: FillArgs,
-    /// Which part of the target is used: offset= and sizelimit=, in bytes. (An operating system's
-    /// name, as for mke2fs, must be Linux.)
-    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append,
-        value_parser = part_words)]
+    /// Which part of the target is used: offset= and sizelimit=, in bytes; or the operating system
+    /// that it is for: linux, hurd, freebsd, lites, or a number.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
+    /// Test all blocks by reading them, and leave bad ones out; twice: write patterns to them
+    /// before, which destroys what they hold.
+    #[arg(short = 'c', action = ArgAction::Count)]
+    pub test_blocks: u8,
+    /// Leave out the blocks whose numbers a file lists, as badblocks(8) writes it.
+    #[arg(short = 'l', value_name = "FILE")]
+    pub bad_blocks: Option<PathBuf>,
+    /// Only write superblocks and descriptors, for e2fsck to find what a volume held whose own are
+    /// lost. All options must be those with which it was made.
+    #[arg(short = 'S', conflicts_with_all = ["contents", "test_blocks", "bad_blocks"])]
+    pub only_superblocks: bool,
     /// With O_DIRECT; without this option, where it can.
     #[arg(short = 'D')]
     pub direct: bool,
@@ -165,7 +185,7 @@ pub struct MkfsArgs {
 }
 
 /// How the files of `-d` are taken.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct FillArgs {
     /// Make the volume as large as its files need, and leave so much of it free: a size (in
     /// bytes without a unit), or a percentage of what the files need [default where SIZE is left
@@ -185,6 +205,17 @@ pub struct FillArgs {
     /// contents can never change. It switches the feature verity on.
     #[arg(long, value_name = "PATTERN", requires = "contents", action = ArgAction::Append)]
     pub verity: Vec<OsString>,
+    /// Hash algorithm of their trees, sha256 or sha512 [default: sha256].
+    #[arg(long, value_name = "ALGORITHM", requires = "verity",
+        value_parser = offer::text(offer::HASHES), hide_possible_values = true)]
+    pub verity_hash_alg: Option<String>,
+    /// Bytes of a block of their trees [default: 4096, or the block size of the volume].
+    #[arg(long, value_name = "BYTES", value_parser = super::verity_block, requires = "verity",
+        allow_negative_numbers = true)]
+    pub verity_block_size: Option<u32>,
+    /// Up to 32 bytes before each block that is hashed, as hexadecimal digits.
+    #[arg(long, value_name = "HEX", requires = "verity")]
+    pub verity_salt: Option<String>,
     /// Map owners: SOURCE:IMAGE:COUNT, as in subuid ranges.
     #[arg(long, value_name = "RANGE", requires = "contents", action = ArgAction::Append)]
     pub map_users: Vec<String>,
@@ -265,14 +296,8 @@ impl FromStr for FreeSpace {
 }
 
 /// Options of mke2fs that are not for Extol, or have no effect.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct MkfsRefused {
-    #[arg(short = 'c', hide = true, action = ArgAction::Count)]
-    bad_blocks: u8,
-    #[arg(short = 'l', hide = true)]
-    bad_block_list: Option<OsString>,
-    #[arg(short = 'S', hide = true)]
-    superblocks_only: bool,
     #[arg(short = 'z', hide = true)]
     undo_file: Option<OsString>,
     /// The same as -E nodiscard, as of old.
@@ -283,27 +308,8 @@ pub struct MkfsRefused {
 impl MkfsRefused {
     /// The line for the first of them that was given.
     pub fn check(&self) -> extol_cli_common::Result<()> {
-        let bad_blocks = "test the device with badblocks(8), and use none that has bad blocks";
-        refused(&[
-            Refusal(self.bad_blocks > 0, "-c", bad_blocks),
-            Refusal(self.bad_block_list.is_some(), "-l", bad_blocks),
-            Refusal(
-                self.superblocks_only,
-                "-S",
-                "use mke2fs -S, and on a copy, because it can destroy a volume",
-            ),
-            Refusal(self.undo_file.is_some(), "-z", "copy what is there before mkfs"),
-        ])
-    }
-}
-
-/// Options of the target; none for the name or the number of an operating system.
-fn part_words(text: &str) -> Result<String, &'static str> {
-    match text {
-        _ if text.contains('=') => Ok(text.to_owned()),
-        "0" => Ok(String::new()),
-        _ if text.eq_ignore_ascii_case("linux") => Ok(String::new()),
-        _ => Err("volumes made here are Linux's"),
+        let undo = "copy what is there before mkfs";
+        refused(&[Refusal(self.undo_file.is_some(), "-z", undo)])
     }
 }
 

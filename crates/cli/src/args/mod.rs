@@ -1,9 +1,12 @@
 //! The command line and its manual. Each file has the arguments of a few related commands.
 
 mod edit;
+mod encrypt;
+mod export;
 mod files;
 mod groups;
 mod inspect;
+mod key;
 mod maintenance;
 mod mkfs;
 mod mount;
@@ -26,14 +29,17 @@ pub use edit::{
     ChmodArgs, ChownArgs, EditArgs, GetxattrArgs, LnArgs, MknodArgs, MvArgs, SetxattrArgs, Step,
     TouchArgs, TruncateArgs,
 };
+pub use encrypt::EncryptArgs;
+pub use export::ExportArgs;
 pub use files::{
     CatArgs, CpArgs, DefragArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, TarArgs, VolumeArgs,
 };
 pub use groups::{GROUPS, HELP};
 pub use inspect::{CheckArgs, InfoArgs, InspectArgs, ReplayArgs};
+pub use key::KeyArgs;
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::{BlockSize, FillArgs, FreeSpace, MkfsArgs};
-pub use mount::{MonitorArgs, MountArgs, UmountArgs};
+pub use mount::{ConnectorArgs, MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
 pub use quota::QuotaArgs;
 pub use resize::ResizeArgs;
@@ -57,7 +63,11 @@ pub enum Command {
     /// Unmount for a daemon, a part of mount.
     #[command(hide = true)]
     MountMonitor(MonitorArgs),
+    /// Connect for a daemon, a part of mount.
+    #[command(hide = true)]
+    MountConnector(ConnectorArgs),
     Umount(UmountArgs),
+    Export(ExportArgs),
     Remount(RemountArgs),
     Stat(StatArgs),
     Sync(SyncArgs),
@@ -90,6 +100,8 @@ pub enum Command {
     Edit(EditArgs),
     Defrag(DefragArgs),
     Verity(VerityArgs),
+    Encrypt(EncryptArgs),
+    Key(KeyArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
     Resize(ResizeArgs),
@@ -160,6 +172,15 @@ fn count(text: &str) -> std::result::Result<u32, NumberError> {
     number::count(text, 1..=u32::MAX)
 }
 
+/// Bytes of a block of a tree of fs-verity.
+fn verity_block(text: &str) -> std::result::Result<u32, String> {
+    let bytes = count(text).map_err(|error| error.to_string())?;
+    match bytes.is_power_of_two() && bytes >= 1024 {
+        true => Ok(bytes),
+        false => Err("it is no power of two from 1024 on".into()),
+    }
+}
+
 /// Numbers of descriptors.
 fn descriptor(text: &str) -> std::result::Result<u32, NumberError> {
     number::count(text, 0..=i32::MAX.unsigned_abs())
@@ -205,6 +226,7 @@ mod tests {
             "mount",
             "umount",
             "remount",
+            "export",
             "stat",
             "sync",
             "checkpoint",
@@ -228,6 +250,8 @@ mod tests {
             "getxattr",
             "edit",
             "verity",
+            "encrypt",
+            "key",
             "quota",
         ] {
             let mut command = Cli::command().find_subcommand(name).expect(name).clone();
@@ -275,12 +299,14 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 26] = [
+    const NUMBERS: [(&str, &str, &str); 31] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
         ("check", "progress", "-C = a"),
         ("check", "limit", "--limit = a"),
+        ("check", "superblock", "-b = a"),
+        ("check", "block_size", "-b 1 -B = a"),
         ("mkfs", "bytes_per_inode", "-i = a"),
         ("mkfs", "cluster_size", "-C = a"),
         ("mkfs", "inode_size", "-I = a"),
@@ -292,12 +318,15 @@ mod tests {
         ("mkfs", "block_size", "-b = a"),
         ("mkfs", "size", "a ="),
         ("mkfs", "free", "-d a --free = a"),
+        ("mkfs", "verity_block_size", "-d a --verity b --verity-block-size = a"),
         ("mkfs", "threads", "-d a --threads = a"),
         ("resize", "size", "a ="),
         ("tune", "reserved_percent", "-m = a"),
         ("tune", "reserved_blocks", "-r = a"),
         ("tune", "mounts", "-C = a"),
         ("verity", "block_size", "enable --block-size = a b"),
+        ("encrypt", "padding", "set-policy --padding = a b"),
+        ("encrypt", "data_unit_size", "set-policy --data-unit-size = a b"),
         ("quota", "block_soft", "set --block-soft = a"),
         ("quota", "block_hard", "set --block-hard = a"),
         ("quota", "inode_soft", "set --inode-soft = a"),
@@ -312,7 +341,7 @@ mod tests {
                 [("-1", "must not be negative"), ("99999999999999999999", "larg"), ("x", "number")]
             {
                 // (-b -1 means at least 1.)
-                if (name, value) == ("block_size", "-1") {
+                if (name, value) == ("block_size", "-1") && command != "check" {
                     continue;
                 }
                 let value_for = |word| if word == "=" { value } else { word };

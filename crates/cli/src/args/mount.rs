@@ -62,6 +62,9 @@ macro_rules! mount_options {
         or this one [auto; with untrusted none]
   norecovery, noload
         leave the journal as it is; means ro
+  nommp
+        open a volume with multi-mount protection at once, without a claim: only if no other host
+        can reach it
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
   journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc,
   nodelalloc, acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID,
@@ -262,6 +265,13 @@ fn mount_number(text: &str) -> Result<u64, NumberError> {
 pub struct MonitorArgs {
     /// Where it is mounted.
     pub dir: PathBuf,
+}
+
+/// `extol mount-connector`, a part of a mount: see `connector.rs`.
+#[derive(Args, Debug)]
+pub struct ConnectorArgs {
+    /// The address of the server.
+    pub address: PathBuf,
 }
 
 /// Unmount, and wait until everything is written.

@@ -43,6 +43,7 @@ pub const MOUNT: &[&str] = &[
     "backing=",
     "norecovery",
     "noload",
+    "nommp",
     "data=",
     "commit=",
     "barrier",
@@ -111,6 +112,22 @@ pub const OPENING: &[&str] = &[
     "sizelimit=",
 ];
 
+/// For `-o` of export.
+pub const EXPORT: &[&str] = &[
+    "all_squash",
+    "anongid=",
+    "anonuid=",
+    "connections=",
+    "insecure",
+    "memory=",
+    "no_root_squash",
+    "ro",
+    "root_squash",
+    "rw",
+    "secure",
+    "subtree=",
+];
+
 /// For `-o` of replay.
 pub const REPLAY: &[&str] =
     &["backing=", "expand=", "journal_path=", "norecovery", "offset=", "ro", "sizelimit="];
@@ -145,6 +162,7 @@ pub const FEATURES: &[&str] = &[
     "dir_index",
     "dir_nlink",
     "ea_inode",
+    "encrypt",
     "ext_attr",
     "extent",
     "extra_isize",
@@ -198,6 +216,19 @@ pub const VERITY_PARTS: &[&str] = &["descriptor", "tree", "signature"];
 /// For `--hash-alg` of verity.
 pub const HASHES: &[&str] = &["sha256", "sha512"];
 
+/// For the action of encrypt.
+pub const ENCRYPT_ACTIONS: &[&str] = &["get-policy", "set-policy"];
+
+/// For the action of key.
+pub const KEY_ACTIONS: &[&str] = &["add", "list", "remove"];
+
+/// For `--contents` of encrypt.
+pub const CONTENTS_MODES: &[&str] = &["AES-256-XTS", "AES-128-CBC", "SM4-XTS", "Adiantum"];
+
+/// For `--filenames` of encrypt.
+pub const NAMES_MODES: &[&str] =
+    &["AES-256-CTS", "AES-128-CTS", "SM4-CTS", "Adiantum", "AES-256-HCTR2"];
+
 /// For `-e` of mkfs.
 pub const ERRORS: &[&str] = &["continue", "panic", "remount-ro"];
 
@@ -250,7 +281,13 @@ mod tests {
             let mut command = crate::args::visible();
             command.find_subcommand_mut(name).expect(name).render_long_help().to_string()
         };
-        let all = [("mount", MOUNT), ("mount", OPENING), ("info", INFO), ("mkfs", LIMITS)];
+        let all = [
+            ("mount", MOUNT),
+            ("mount", OPENING),
+            ("export", EXPORT),
+            ("info", INFO),
+            ("mkfs", LIMITS),
+        ];
         for (command, offered) in all {
             let listed = words(&help(command));
             for word in offered {

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
-use extol::tune::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL};
+use extol::tune::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, QUOTAS};
 use extol_cli_common::manual;
 use extol_vfs::{NumberError, number};
 
@@ -20,6 +20,7 @@ use super::refused::{Refusal, refused};
         "extol tune -O fast_commit,orphan_file /dev/vg/data",
         "extol tune -J size=64 -O fast_commit was-ext2.img",
         "extol tune -O ^has_journal disk.img",
+        "extol tune -Q usrquota,prjquota disk.img",
         "extol tune -U random -c 0 -i 0 copy.img",
         "extol tune -L data /mnt/data",
     ),
@@ -27,22 +28,32 @@ use super::refused::{Refusal, refused};
         The options are those of tune2fs. What was changed is printed, one line for each property. \
         All of it becomes durable together, in one transaction of the journal: after a crash all \
         old values hold, or all new ones.\n\n\
-        Features that can be switched on: dir_index, dir_nlink, ea_inode, extent, extra_isize, \
-        fast_commit, flex_bg, has_journal, huge_file, large_dir, large_file, metadata_csum_seed, \
-        mmp, orphan_file, project, quota, stable_inodes, verity; and off, with a ^ before the \
-        name: all of these but ea_inode, extent, flex_bg, large_dir, stable_inodes and verity, \
-        and resize_inode. One that a file or directory depends on stays. For any other the answer \
-        says what to use instead, unless the volume is so already: that is nothing to do.\n\n\
+         Features that can be switched on: casefold, dir_index, dir_nlink, ea_inode, encrypt, \
+         extent, extra_isize, fast_commit, filetype, flex_bg, has_journal, huge_file, large_dir, \
+         large_file, metadata_csum, metadata_csum_seed, mmp, orphan_file, project, quota, \
+         read-only, sparse_super, stable_inodes, uninit_bg, verity; and off, with a ^ before the \
+         name: all of these but ea_inode, encrypt, extent, flex_bg, large_dir, sparse_super, \
+         stable_inodes and verity, and resize_inode. One that a file or directory depends on \
+         stays. For any other the answer says what to use instead, unless the volume is so \
+         already: that is nothing to do.\n\n\
+        metadata_csum and uninit_bg change alone, on a volume with a journal: checksums are \
+        written where they mean nothing yet, and then all descriptors and the superblock change \
+        in one transaction. After a crash before it the volume is as it was: repeat the command. \
+        ^metadata_csum leaves uninit_bg on unless ^uninit_bg stands beside it. filetype and \
+        sparse_super only change the superblock, as with tune2fs: run e2fsck -f behind them.\n\n\
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
         back.\n\n\
         Of -E, mount_opts= takes the rest of its list; an extended option behind it is refused, \
         since it would become part of the text.\n\n\
+        -Q says which quota files there are, -O quota makes those for users and groups; what they \
+        say of usage is right at once. The feature quota comes with the first and goes with the \
+        last, and prjquota brings the feature project, which goes with it.\n\n\
         A new UUID keeps the checksums as they are: the volume gets metadata_csum_seed.\n\n\
-        With -O or -U the volume is checked first, since damage could spread; -f leaves that out. \
-        A volume that Extol has mounted is named by a directory on it; then -L, -e, -m, -r, -u, \
-        -g, -c, -C, -i, -T, -o and, of -E, stride, stripe_width, hash_alg, mount_opts and \
+        With -O, -Q or -U the volume is checked first, since damage could spread; -f leaves that \
+        out. A volume that Extol has mounted is named by a directory on it; then -L, -e, -m, -r, \
+        -u, -g, -c, -C, -i, -T, -o and, of -E, stride, stripe_width, hash_alg, mount_opts and \
         force_fsck work."
 )]
 pub struct TuneArgs {
@@ -96,8 +107,13 @@ pub struct TuneArgs {
     #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append,
         value_parser = offer::text(FEATURES), hide_possible_values = true)]
     pub features: Vec<String>,
+    /// Quota files that come, or with a ^ before the word go: usrquota, grpquota, prjquota.
+    #[arg(short = 'Q', value_name = "QUOTAS", action = ArgAction::Append,
+        value_parser = offer::text(QUOTAS), hide_possible_values = true)]
+    pub quotas: Vec<String>,
     /// Extended options: stride=, stripe_width=, hash_alg=, mount_opts=, orphan_file_size=,
-    /// mmp_update_interval=, force_fsck, test_fs, ^test_fs.
+    /// mmp_update_interval=, clear_mmp (with -f), encoding=utf8, encoding_flags=strict,
+    /// force_fsck, test_fs, ^test_fs.
     #[arg(short = 'E', value_name = "OPTIONS", action = ArgAction::Append,
         value_parser = offer::text(EXTENDED), hide_possible_values = true)]
     pub extended: Vec<String>,
@@ -134,8 +150,6 @@ pub struct TuneArgs {
 /// Options of tune2fs that are not supported.
 #[derive(Args, Debug)]
 pub struct TuneRefused {
-    #[arg(short = 'Q', hide = true)]
-    quota: Option<OsString>,
     #[arg(short = 'I', hide = true)]
     inode_size: Option<OsString>,
     #[arg(short = 'z', hide = true)]
@@ -146,9 +160,7 @@ impl TuneRefused {
     /// The line for the first of them that was given.
     pub fn check(&self) -> extol_cli_common::Result<()> {
         let size = "all inodes would move: make a new volume, and copy the files";
-        let quota = "-O quota makes quota files for users and groups, with project all three";
         refused(&[
-            Refusal(self.quota.is_some(), "-Q", quota),
             Refusal(self.inode_size.is_some(), "-I", size),
             Refusal(self.undo_file.is_some(), "-z", "copy the volume before"),
         ])

@@ -16,6 +16,7 @@ use super::offer;
         "extol verity enable disk.img /usr/bin/tool",
         "extol verity enable --hash-alg sha512 --salt 00ff disk.img /a /b",
         "extol verity measure disk.img /usr/bin/tool",
+        "extol verity measure --json disk.img /usr/bin/tool",
         "extol verity dump --part tree disk.img /usr/bin/tool > tree"
     ),
     long_about = "Make, measure and dump files of fs-verity on a volume that is not mounted.\n\n\
@@ -33,7 +34,8 @@ pub struct VerityArgs {
         hide_possible_values = true)]
     pub hash_alg: Option<String>,
     /// enable: bytes of a block of the tree [default: 4096, or the block size of the volume].
-    #[arg(long, value_name = "BYTES", value_parser = super::count, allow_hyphen_values = true)]
+    #[arg(long, value_name = "BYTES", value_parser = super::verity_block,
+        allow_hyphen_values = true)]
     pub block_size: Option<u32>,
     /// enable: up to 32 bytes before each block that is hashed, as hexadecimal digits.
     #[arg(long, value_name = "HEX")]
@@ -45,6 +47,9 @@ pub struct VerityArgs {
     #[arg(long, value_name = "PART", value_parser = offer::text(offer::VERITY_PARTS),
         hide_possible_values = true)]
     pub part: Option<String>,
+    /// measure: print the digests as JSON (see the json page of the guide).
+    #[arg(long)]
+    pub json: bool,
     /// enable, measure or dump.
     #[arg(value_name = "ACTION", value_parser = offer::text(offer::VERITY_ACTIONS),
         hide_possible_values = true)]

@@ -18,6 +18,7 @@ mod defrag;
 mod destination;
 mod edit;
 mod edit_script;
+mod encrypt;
 mod list;
 mod names;
 mod nodes;
@@ -56,13 +57,18 @@ pub use cp::Done as CpDone;
 pub use cp::cp;
 pub use defrag::defrag;
 pub use edit_script::edit;
+pub use encrypt::encrypt;
+#[cfg(test)]
+pub use encrypt::example as policies_example;
 pub use list::{cat, human, ls};
 #[cfg(test)]
 pub use objects::Objects;
 #[cfg(test)]
 pub use tar::Written as TarWritten;
 pub use tar::tar;
-pub use verity::verity;
+#[cfg(test)]
+pub use verity::Measured as VerityMeasured;
+pub use verity::{hash_algorithm, salt, verity};
 pub use xattrs::getxattr;
 #[cfg(test)]
 pub use xattrs::object as xattr_object;

@@ -3,11 +3,16 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use extol_cli_common::{Failure, Result, write};
+use extol::image::tree::{HashAlgorithm, Salt};
+use extol_cli_common::{Failure, Result, json_text, print_json, write};
 use extol_proc::Shown as _;
-use extol_vfs::{EnableVerity, FileKind, FsError, VerityPart, VolumeControl as _};
+use extol_vfs::{
+    EnableVerity, FileKind, FsError, VerityDigest, VerityPart, VolumeControl as _, bytes_text,
+};
+use serde::Serialize;
 
 use super::xattrs::hex;
 use super::{CHUNK, InodeRef, Tree, show};
@@ -31,18 +36,9 @@ pub fn verity(args: &VerityArgs) -> Result<()> {
 
 fn enable(args: &VerityArgs) -> Result<()> {
     refuse(args.part.is_some(), "--part is for dump")?;
-    let algorithm = match args.hash_alg.as_deref() {
-        None | Some("sha256") => 1,
-        Some("sha512") => 2,
-        Some(other) => {
-            let line = format_args!("--hash-alg: there is no {other:?}: use sha256 or sha512");
-            return Err(Failure::usage(line));
-        }
-    };
-    let salt = args.salt.as_deref().map_or(Some(Vec::new()), |digits| hex(digits.as_bytes()));
-    let salt = salt.filter(|salt| salt.len() <= 32).ok_or_else(|| {
-        Failure::usage("--salt: give up to 32 bytes as pairs of hexadecimal digits")
-    })?;
+    refuse(args.json, "--json is for measure")?;
+    let algorithm = hash_algorithm("--hash-alg", args.hash_alg.as_deref())?.id();
+    let salt = salt("--salt", args.salt.as_deref())?.bytes().to_vec();
     let signature = args.signature.as_deref().map_or(Ok(Vec::new()), read_signature)?;
     let tree = Tree::open(&args.volume, true)?;
     let block_size = match tree.fs().statfs() {
@@ -58,6 +54,24 @@ fn enable(args: &VerityArgs) -> Result<()> {
         }
     }
     tree.close(Ok(()))
+}
+
+/// The hash algorithm that an option names.
+pub fn hash_algorithm(option: &str, name: Option<&str>) -> Result<HashAlgorithm> {
+    let name = name.unwrap_or("sha256");
+    HashAlgorithm::from_name(name).ok_or_else(|| {
+        let line = format_args!("{option}: there is no {name:?}: use sha256 or sha512");
+        Failure::usage(line)
+    })
+}
+
+/// The salt that an option states.
+pub fn salt(option: &str, digits: Option<&str>) -> Result<Salt> {
+    let bytes = hex(digits.unwrap_or_default().as_bytes());
+    bytes.and_then(|bytes| Salt::new(&bytes).ok()).ok_or_else(|| {
+        let line = format_args!("{option}: give up to 32 bytes as pairs of hexadecimal digits");
+        Failure::usage(line)
+    })
 }
 
 fn refuse(wrong: bool, line: &str) -> Result<()> {
@@ -85,22 +99,66 @@ fn measure(args: &VerityArgs) -> Result<()> {
     only_reads(args)?;
     refuse(args.part.is_some(), "--part is for dump")?;
     let tree = Tree::open(&args.volume, false)?;
-    let mut outcome = Ok(());
+    let mut measured = Measured::default();
     for path in args.paths.iter().take_while(|_| !interrupt::came()) {
         match regular(&tree, path).and_then(|inode| tree.volume.measure_verity(inode.ino)) {
-            Ok(digest) => {
-                let name = if digest.algorithm == 1 { "sha256:" } else { "sha512:" };
-                let mut line = name.to_owned();
-                for byte in &digest.bytes {
-                    let _ = write!(line, "{byte:02x}");
-                }
-                let _ = writeln!(line, " {}", show(path));
-                outcome = outcome.and_then(|()| write(line.as_bytes()));
-            }
+            Ok(digest) => measured.files.push(Digest::new(path, &digest)),
             Err(error) => report(&tree, path, error),
         }
     }
-    tree.close(outcome)
+    let printed = match args.json {
+        true => json_text(&measured).and_then(print_json),
+        false => write(measured.text().as_bytes()),
+    };
+    tree.close(printed)
+}
+
+/// The digests of files.
+#[derive(Debug, Default, Serialize)]
+pub struct Measured {
+    files: Vec<Digest>,
+}
+
+/// The digest of a file.
+#[derive(Debug, Serialize)]
+struct Digest {
+    path: String,
+    algorithm: &'static str,
+    digest: String,
+    #[serde(skip)]
+    shown: String,
+}
+
+impl Digest {
+    fn new(path: &OsStr, digest: &VerityDigest) -> Self {
+        let mut hex = String::new();
+        for byte in &digest.bytes {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        Self {
+            path: bytes_text(path.as_bytes()),
+            algorithm: HashAlgorithm::from_id(digest.algorithm).map_or("", HashAlgorithm::name),
+            digest: hex,
+            shown: show(path).to_string(),
+        }
+    }
+}
+
+impl Measured {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for file in &self.files {
+            let _ = writeln!(text, "{}:{} {}", file.algorithm, file.digest, file.shown);
+        }
+        text
+    }
+
+    /// One of a file, for the test of the schema.
+    #[cfg(test)]
+    pub fn example() -> Self {
+        let digest = VerityDigest { algorithm: 2, bytes: vec![0xA5; 64] };
+        Self { files: vec![Digest::new(OsStr::from_bytes(b"/file\xff"), &digest)] }
+    }
 }
 
 fn regular<'t>(tree: &'t Tree, path: &OsStr) -> extol_vfs::Result<InodeRef<'t>> {
@@ -114,13 +172,16 @@ fn regular<'t>(tree: &'t Tree, path: &OsStr) -> extol_vfs::Result<InodeRef<'t>> 
 
 fn report(tree: &Tree, path: &OsStr, error: FsError) {
     match error {
-        FsError::NoAttribute => tree.report(show(path), "is no file of fs-verity, or has none"),
+        FsError::NoAttribute => {
+            tree.report(show(path), "is no file of fs-verity, or has no signature")
+        }
         error => tree.report(show(path), error),
     }
 }
 
 fn dump(args: &VerityArgs) -> Result<()> {
     only_reads(args)?;
+    refuse(args.json, "--json is for measure")?;
     let part = match args.part.as_deref() {
         None | Some("descriptor") => VerityPart::Descriptor,
         Some("tree") => VerityPart::Tree,

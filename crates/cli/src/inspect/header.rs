@@ -238,6 +238,12 @@ impl Lines {
             let groups: Vec<String> = groups.map(ToString::to_string).collect();
             self.line("Backup block groups", groups.join(" "));
         }
+        if sb.snapshot_inum != 0 {
+            self.line("Snapshot inode", sb.snapshot_inum);
+            self.line("Snapshot ID", sb.snapshot_id);
+            self.line("Snapshot reserved blocks", sb.snapshot_r_blocks_count);
+            self.line("Snapshot list head", sb.snapshot_list);
+        }
     }
 
     fn errors(&mut self, sb: &Superblock) {
@@ -248,6 +254,7 @@ impl Lines {
             sb.first_error_line,
             sb.first_error_ino,
             sb.first_error_block,
+            sb.first_error_errcode,
         );
         let last = (
             sb.last_error_time,
@@ -255,8 +262,11 @@ impl Lines {
             sb.last_error_line,
             sb.last_error_ino,
             sb.last_error_block,
+            sb.last_error_errcode,
         );
-        for (which, (when, function, line, inode, block)) in [("First", first), ("Last", last)] {
+        for (which, (when, function, line, inode, block, code)) in
+            [("First", first), ("Last", last)]
+        {
             if when == 0 {
                 continue;
             }
@@ -265,6 +275,9 @@ impl Lines {
             self.line(&format!("{which} error line #"), line);
             self.unless_zero(&format!("{which} error inode #"), inode);
             self.unless_zero(&format!("{which} error block #"), block);
+            if code != 0 {
+                self.line(&format!("{which} error err"), error_name(code));
+            }
         }
     }
 
@@ -286,11 +299,13 @@ impl Lines {
         if sb.feature_incompat.contains(Incompat::CSUM_SEED) {
             self.line("Checksum seed", format_args!("0x{:08x}", sb.checksum_seed));
         }
-        self.unless_zero("Orphan file inode", sb.orphan_file_inum);
-        if sb.feature_incompat.contains(Incompat::CASEFOLD) {
-            let encoding = if sb.encoding == 1 { "utf8-12.1" } else { "unknown" };
+        if sb.encrypt_pw_salt != [0; 16] {
+            self.line("Encryption PW Salt", uuid(&sb.encrypt_pw_salt));
+        }
+        if let Some(encoding) = sb.encoding_name() {
             self.line("Character encoding", encoding);
         }
+        self.unless_zero("Orphan file inode", sb.orphan_file_inum);
     }
 
     fn journal(&mut self, jsb: &JournalSuperblock, block_size: u32) {
@@ -365,6 +380,31 @@ fn name_of(kind: &str, id: u16) -> String {
     };
     let found = names.split(|byte| *byte == b'\n').find_map(of_line);
     found.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The name of an error in the superblock's numbering.
+fn error_name(code: u8) -> String {
+    const NAMES: [&str; 17] = [
+        "UNKNOWN",
+        "EIO",
+        "ENOMEM",
+        "EFSBADCRC",
+        "EFSCORRUPTED",
+        "ENOSPC",
+        "ENOKEY",
+        "EROFS",
+        "EFBIG",
+        "EEXIST",
+        "ERANGE",
+        "EOVERFLOW",
+        "EBUSY",
+        "ENOTDIR",
+        "ENOTEMPTY",
+        "ESHUTDOWN",
+        "EFAULT",
+    ];
+    let name = usize::from(code).checked_sub(1).and_then(|at| NAMES.get(at));
+    name.map_or_else(|| format!("UNKNOWN_ERRCODE_{code}"), |name| (*name).to_owned())
 }
 
 fn flags(flags: SuperFlags) -> String {

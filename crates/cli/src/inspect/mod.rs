@@ -21,7 +21,7 @@ use journal_device::JournalDevice;
 use journal_text::JournalText;
 
 /// Largest number of a block.
-const MOST_BLOCK: u64 = (1 << 48) - 1;
+pub(crate) const MOST_BLOCK: u64 = (1 << 48) - 1;
 
 /// Shows size, features and state of a volume.
 pub fn info(args: &InfoArgs) -> Result<()> {

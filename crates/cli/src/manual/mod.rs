@@ -132,7 +132,9 @@ mod tests {
             assert!(script.contains("checkpoint") && script.contains("foreground"), "{script}");
             all += &script;
         }
-        for hidden in ["mount-monitor", "mount__monitor", "announce", "start-cleanup"] {
+        for hidden in
+            ["mount-monitor", "mount-connector", "mount__monitor", "announce", "start-cleanup"]
+        {
             let bare = all.replace("\\-", "-");
             assert!(!bare.contains(hidden), "{hidden}");
         }

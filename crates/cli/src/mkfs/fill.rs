@@ -21,7 +21,7 @@ use extol::image::edits::{
     Contexts, Edits, MetaFile, ModeChange, Owner, Pattern, TimeEdit, parse_time,
 };
 use extol::image::source::{self, OciSource, Platform, Source, SourceOptions};
-use extol::image::tree::Tree;
+use extol::image::tree::{Tree, VerityTrees};
 use extol_block::{FileDevice, OpenOptions};
 use extol_cli_common::{Failure, Result, warn};
 use extol_ondisk::Time;
@@ -29,10 +29,10 @@ use extol_proc::Shown as _;
 
 use super::{Bars, confirm};
 use crate::args::{FillArgs, FreeSpace, MkfsArgs};
-use crate::interrupt;
 use crate::staged::Staged;
 use crate::text_file;
 use crate::volume::{self, MkfsOptions, NoSource, Source as Target};
+use crate::{files, interrupt};
 
 /// The name that means standard input.
 const STDIN: &str = "-";
@@ -334,6 +334,11 @@ fn edits(args: &FillArgs, epoch: Option<u64>) -> Result<Edits> {
     for pattern in &args.verity {
         edits.verity.push(Pattern::parse("--verity", pattern.as_bytes()).map_err(bad)?);
     }
+    edits.verity_trees = VerityTrees {
+        algorithm: files::hash_algorithm("--verity-hash-alg", args.verity_hash_alg.as_deref())?,
+        block_size: args.verity_block_size,
+        salt: files::salt("--verity-salt", args.verity_salt.as_deref())?,
+    };
     for range in &args.map_users {
         edits.map_users.add("--map-users", range).map_err(bad)?;
     }

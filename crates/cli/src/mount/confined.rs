@@ -29,6 +29,7 @@ pub(super) fn prepare_sandbox(
         kind: sandbox::Kind::Daemon,
         keep: sandbox::DAEMON,
         files: &files,
+        port: None,
         required: untrusted,
     })
 }

@@ -28,8 +28,8 @@ use crate::start_cleanup::MountTarget;
 use crate::volume::{self, Source, Volume, VolumeOptions};
 use crate::{daemon, interrupt, limits, remount};
 
-pub use request::Request;
 use request::absolute;
+pub use request::{Request, absolute_source};
 
 /// Mounts.
 pub fn run(mut request: Request) -> Result<()> {
@@ -71,7 +71,7 @@ pub fn run(mut request: Request) -> Result<()> {
     }
     let target = MountTarget::new(&request.source, &request.dir);
     if !request.foreground {
-        return daemon::start(&request.daemon_words(&split.words), &target);
+        return daemon::start(&request.daemon_words(&split.words), || target.unmount());
     }
     run_daemon(&request, split, attached, &target)
 }
@@ -155,6 +155,10 @@ fn run_daemon(
             Ok(()) => failure,
         }
     })?;
+    if fs.has_feature_encrypt() {
+        // (Keys may come later.)
+        crate::keys::make_no_dump();
+    }
     config.block = block;
     drop(attached);
     config.source = request.source.clone().into();
@@ -170,6 +174,7 @@ fn run_daemon(
         config.confinement = confinement;
         serve::serve(request, Arc::clone(&fs), &config, &guard, target)
     });
+    interrupt::has_served();
     let outcome = close(request, &fs, &guard, target, served);
     reporter.send(&outcome);
     outcome

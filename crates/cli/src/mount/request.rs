@@ -220,7 +220,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The name of a volume without links.
-pub(super) fn absolute_source(name: &OpenName) -> Result<PathBuf> {
+pub fn absolute_source(name: &OpenName) -> Result<PathBuf> {
     name.absolute().map_err(|error| unresolved(&name.path, error))
 }
 

@@ -1,7 +1,6 @@
 //! Serving a mount, from mount(2) to its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use extol_cli_common::{Failure, Result, warn};
 use extol_fuse::{Mount, MountConfig, Stopper, Transport};
@@ -12,6 +11,7 @@ use super::Request;
 use crate::signals::Guard;
 use crate::start_cleanup::{CleanupProcess, MountTarget};
 use crate::volume::Volume;
+use crate::watch::{self, Errors};
 use crate::{daemon, interrupt, metrics, umount};
 
 /// Mounts and serves an open volume until the mount ends.
@@ -36,7 +36,7 @@ pub(super) fn serve(
     if request.verbose {
         say_mounted(request, &mount, config);
     }
-    watch(request, &fs, mount.stopper(), guard)?;
+    start_watch(request, &fs, mount.stopper(), guard)?;
     // No step behind this may fail.
     if request.announce {
         daemon::announce()?;
@@ -52,53 +52,41 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// How often the watch thread reads the error state of the volume.
-const WATCH_INTERVAL: Duration = Duration::from_millis(250);
-/// How many of these pass between two looks at the device.
-const LOOK_EVERY: u32 = 4;
-/// How many of these pass between two tries to make the kernel's side read-only.
+/// How many intervals of the watch thread pass between two tries to make the kernel's side
+/// read-only.
 const TRY_EVERY: u32 = 8;
 
 /// Starts a thread that reports the first error of the volume or its device, and makes the kernel's
 /// side of the mount read-only once an error has stopped the volume. With `errors=panic` an error
 /// ends the mount.
-fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper, guard: &Guard) -> Result<()> {
+fn start_watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper, guard: &Guard) -> Result<()> {
     let fs = Arc::downgrade(fs);
-    let mut watch = Watch {
-        source: request.source.shown().to_string(),
-        background: request.announce,
+    let mut state = Watch {
+        errors: Errors::of(request.source.shown().to_string(), request.announce),
         guard: guard.clone(),
-        reported: false,
         next_try: Some(0),
-        next_look: LOOK_EVERY,
+        next_look: watch::LOOK_EVERY,
     };
-    let watch = move || {
+    watch::start(move || {
         while let Some(fs) = fs.upgrade()
             && !stopper.has_ended()
         {
             if fs.panic_wanted() {
-                watch.report(&fs);
+                state.errors.report(&fs);
                 stopper.abandon();
                 return;
             }
-            watch.look(&fs);
+            state.look(&fs);
             drop(fs);
-            std::thread::sleep(WATCH_INTERVAL);
+            std::thread::sleep(watch::INTERVAL);
         }
-    };
-    let started = std::thread::Builder::new().name("watch".into()).spawn(watch);
-    started
-        .map(drop)
-        .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
+    })
 }
 
 /// What the watch thread knows.
 struct Watch {
-    source: String,
-    background: bool,
+    errors: Errors,
     guard: Guard,
-    /// The first error is reported. (A remount that mends the volume begins anew.)
-    reported: bool,
     /// When the kernel's side is to be made read-only if the volume is stopped; `None`: that is
     /// done, or cannot be.
     next_try: Option<u32>,
@@ -110,10 +98,10 @@ impl Watch {
     fn look(&mut self, fs: &Volume) {
         self.next_look -= 1;
         if self.next_look == 0 {
-            self.next_look = LOOK_EVERY;
+            self.next_look = watch::LOOK_EVERY;
             fs.check_device();
         }
-        self.report(fs);
+        self.errors.report(fs);
         if !fs.is_stopped() {
             self.next_try = Some(0);
             return;
@@ -126,19 +114,6 @@ impl Watch {
             },
             other => other.map(|intervals| intervals - 1),
         };
-    }
-
-    fn report(&mut self, fs: &Volume) {
-        let Some(error) = fs.first_error() else {
-            self.reported = false;
-            return;
-        };
-        if std::mem::replace(&mut self.reported, true) {
-            return;
-        }
-        let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
-        let line = format!("{}: {error}{state}", self.source);
-        if self.background { daemon::log(&line) } else { warn(line) }
     }
 }
 

@@ -21,7 +21,11 @@ fn id(kind: Kind, owner: &str) -> Result<u32> {
     // (The greatest number is none: it stands for "no owner".)
     let number = || owner.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     named.or_else(number).ok_or_else(|| {
-        Failure::usage(format_args!("unknown {} \"{owner}\": use the number", kind.name()))
+        let kind = kind.name();
+        Failure::usage(match !owner.is_empty() && owner.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => format!("bad {kind} {owner}: it must be from 0 to {}", u32::MAX - 1),
+            false => format!("unknown {kind} \"{owner}\": use the number"),
+        })
     })
 }
 
@@ -72,7 +76,8 @@ mod tests {
         for bad in ["no such user", "-1", "4294967295", ""] {
             let failure = ids(Kind::User, &[bad.into()]).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE);
-            assert!(failure.line.contains("unknown user"), "{}", failure.line);
+            let says = if bad == "4294967295" { "from 0 to 4294967294" } else { "unknown user" };
+            assert!(failure.line.contains(says), "{}", failure.line);
         }
         assert_eq!(name(Kind::User, 0).as_deref(), Some("root"));
     }

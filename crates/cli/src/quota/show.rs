@@ -1,12 +1,14 @@
 //! Quotas as text and as JSON.
 
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol::quotas::{Entry, Kind, LIMIT_UNIT, Quota, WrongUsage};
 use extol_cli_common::{Result, counted, json_text, print, print_json};
 use extol_proc::Shown as _;
+use extol_vfs::bytes_text;
 use serde::Serialize;
 
 use super::owners;
@@ -25,9 +27,10 @@ pub(super) fn quotas(args: &QuotaArgs, quotas: &[Quota]) -> Result<()> {
 
 fn table(source: &Path, quota: &Quota, now: u64) -> String {
     let mut text = format!(
-        "{} quotas of {}: grace times {} for blocks, {} for inodes\n",
+        "{} quotas of {}{}: grace times {} for blocks, {} for inodes\n",
         quota.kind.name(),
         source.shown(),
+        quota.file.map(|file| format!(" in {file}, which Extol does not keep")).unwrap_or_default(),
         span(quota.space_grace.into()),
         span(quota.inode_grace.into())
     );
@@ -134,6 +137,8 @@ struct File {
     kind: &'static str,
     block_grace: u32,
     inode_grace: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'static str>,
     owners: Vec<Owner>,
 }
 
@@ -157,9 +162,13 @@ impl Document {
             kind: quota.kind.name(),
             block_grace: quota.space_grace,
             inode_grace: quota.inode_grace,
+            file: quota.file,
             owners: quota.entries.iter().map(|entry| Owner::new(quota.kind, entry)).collect(),
         };
-        Self { source: source.shown().to_string(), quotas: quotas.iter().map(file).collect() }
+        Self {
+            source: bytes_text(source.as_os_str().as_bytes()),
+            quotas: quotas.iter().map(file).collect(),
+        }
     }
 }
 
@@ -211,7 +220,7 @@ impl Checked {
             stated_bytes: found.stated.0,
             stated_inodes: found.stated.1,
         });
-        Self { source: source.shown().to_string(), wrong: wrong.collect(), repaired }
+        Self { source: bytes_text(source.as_os_str().as_bytes()), wrong: wrong.collect(), repaired }
     }
 }
 
@@ -220,7 +229,10 @@ impl Checked {
 pub fn examples() -> ([Document; 2], [Checked; 2]) {
     let source = Path::new("a.img");
     let entry = Entry { space: 5000, space_soft: 1, space_time: 9, ..Entry::new(0) };
-    let quota = |entries| Quota { kind: Kind::User, space_grace: 1, inode_grace: 2, entries };
+    let quota = |entries: Vec<Entry>| {
+        let file = entries.is_empty().then_some("aquota.user");
+        Quota { kind: Kind::User, space_grace: 1, inode_grace: 2, entries, file }
+    };
     let documents = [vec![], vec![entry, Entry::new(4_000_000_000)]];
     let wrong = WrongUsage { kind: Kind::Project, id: 9, stated: (1, 2), used: (3, 4) };
     (

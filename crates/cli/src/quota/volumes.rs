@@ -1,10 +1,12 @@
 //! Where quotas are: on an open volume, or on one that is mounted.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use extol::quotas::text::{self, Request};
 use extol::quotas::{Kind, Limits, Quota};
 use extol_cli_common::Result;
+use extol_vfs::FsError;
 
 use crate::maintenance;
 use crate::volume::{self, Volume};
@@ -20,7 +22,7 @@ pub(super) trait Quotas {
 /// A volume that is open.
 pub(super) struct Open<'a> {
     pub name: &'a Path,
-    pub fs: &'a Volume,
+    pub fs: &'a Arc<Volume>,
 }
 
 impl Open<'_> {
@@ -31,7 +33,14 @@ impl Open<'_> {
 
 impl Quotas for Open<'_> {
     fn read(&self, kinds: &[Kind]) -> Result<Vec<Quota>> {
-        let mut quotas = self.told(self.fs.quotas())?;
+        let mut quotas = match self.fs.quotas() {
+            // (Of volumes that have none, what systems have left that kept them in files.)
+            Err(error @ FsError::NotSupported(_)) => {
+                let old = self.told(self.fs.old_quotas())?;
+                if old.is_empty() { self.told(Err(error))? } else { old }
+            }
+            quotas => self.told(quotas)?,
+        };
         quotas.retain(|quota| kinds.contains(&quota.kind));
         Ok(quotas)
     }
@@ -59,7 +68,7 @@ impl Quotas for Mounted<'_> {
         let mut quotas = Vec::new();
         for &kind in kinds {
             let entries = Vec::new();
-            let mut quota = Quota { kind, space_grace: 0, inode_grace: 0, entries };
+            let mut quota = Quota { kind, space_grace: 0, inode_grace: 0, entries, file: None };
             let (mut from, mut is_there) = (Some(0), false);
             while let Some(start) = from {
                 let answer = self.ask(&Request::Report(kind, start))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
     RulesetStatus, Scope,
 };
@@ -22,9 +22,9 @@ pub struct Rules(Mutex<RulesetCreated>);
 
 impl Rules {
     /// Rules that let `files` be opened for reading and, if so said, for writing. `None` where the
-    /// kernel has no Landlock.
-    pub fn new(files: &[(&Path, bool)]) -> Option<Self> {
-        let rules = Self(Mutex::new(build(files).ok()?));
+    /// kernel has no Landlock. Connections over TCP go to `port` only, if one is given.
+    pub fn new(files: &[(&Path, bool)], port: Option<u16>) -> Option<Self> {
+        let rules = Self(Mutex::new(build(files, port).ok()?));
         // Whether it works shows when it is done, in a thread of its own.
         let works = std::thread::scope(|scope| {
             let probe = std::thread::Builder::new().spawn_scoped(scope, || {
@@ -51,7 +51,7 @@ impl Rules {
     }
 }
 
-fn build(files: &[(&Path, bool)]) -> Result<RulesetCreated, RulesetError> {
+fn build(files: &[(&Path, bool)], port: Option<u16>) -> Result<RulesetCreated, RulesetError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         .handle_access(AccessNet::from_all(KNOWN))?
@@ -64,6 +64,9 @@ fn build(files: &[(&Path, bool)]) -> Result<RulesetCreated, RulesetError> {
         if let Ok(file) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(file, access))?;
         }
+    }
+    if let Some(port) = port {
+        rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     for path in TO_READ {
         if let Ok(dir) = PathFd::new(path) {

@@ -26,6 +26,8 @@ pub enum Kind {
     Daemon,
     /// Unmounts it.
     Monitor,
+    /// Connects to the server of its volume.
+    Connector,
 }
 
 /// Both filters, compiled.
@@ -66,9 +68,13 @@ fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> 
         Kind::Daemon if open => allow(&[libc::SYS_openat, libc::SYS_getdents64]),
         Kind::Daemon => {}
         Kind::Monitor => allow(&[libc::SYS_umount2, libc::SYS_openat, libc::SYS_syncfs]),
+        Kind::Connector => allow(&[libc::SYS_connect]),
     }
     for (call, conditions) in conditional()? {
         rules.insert(call, conditions);
+    }
+    if kind == Kind::Connector {
+        rules.insert(libc::SYS_socket, streams()?);
     }
     if kind == Kind::Monitor {
         rules.insert(libc::SYS_mount, remount_read_only()?);
@@ -214,6 +220,17 @@ fn remount_read_only() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let checked = wanted | libc::MS_BIND | libc::MS_MOVE;
     let flags = SeccompCondition::new(3, Len::Dword, Op::MaskedEq(checked), wanted)?;
     Ok(vec![SeccompRule::new(vec![flags])?])
+}
+
+/// Stream sockets of the internet and of this host.
+fn streams() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX];
+    let stream = SeccompCondition::new(1, Len::Dword, Op::MaskedEq(0xf), libc::SOCK_STREAM as u64)?;
+    let rule = |family: &i32| {
+        let family = SeccompCondition::new(0, Len::Dword, Op::Eq, *family as u64)?;
+        SeccompRule::new(vec![family, stream.clone()])
+    };
+    families.iter().map(rule).collect()
 }
 
 type Rules = Vec<(i64, Vec<SeccompRule>)>;

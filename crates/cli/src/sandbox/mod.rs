@@ -41,6 +41,8 @@
 //! - Read and change the volume, and give false answers to the users of the mount: that is what the
 //!   daemon is for. (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
 //! - Unmount its own mount (`monitor.rs`), and no other.
+//! - With a volume of another host: get connections to its server, at the address that the volume
+//!   was named by (`connector.rs`), and to no other.
 //! - Read what is open to all in `/proc` and `/sys` (with Landlock): which processes and mounts
 //!   there are.
 //! - Use processor time, memory within the process's limits, and priority (CAP_SYS_NICE; no
@@ -101,6 +103,8 @@ pub struct Config<'a> {
     pub keep: CapabilitySet,
     /// Files that may be opened again, and whether to write.
     pub files: &'a [(&'a Path, bool)],
+    /// The port that connections go to over TCP, if any may be made.
+    pub port: Option<u16>,
     /// Everything in the list of [`enter`]'s steps must be had.
     pub required: bool,
 }
@@ -114,7 +118,7 @@ pub fn prepare(config: &Config<'_>) -> Result<()> {
     let files = match config.kind {
         // Landlock forbids every change of the tree of mounts, which the monitor has to make.
         Kind::Monitor => None,
-        Kind::Daemon => files::Rules::new(config.files),
+        Kind::Daemon | Kind::Connector => files::Rules::new(config.files, config.port),
     };
     if config.required && files.is_none() {
         return Err(missing("Landlock (Linux 5.13, and \"landlock\" in the boot parameter lsm=)"));
@@ -179,6 +183,12 @@ pub fn inside<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
             .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// True if [`enter`] confines.
+#[cfg(feature = "network")]
+pub fn is_planned() -> bool {
+    PLAN.get().is_some()
 }
 
 /// What is in force, for `extol stat`.

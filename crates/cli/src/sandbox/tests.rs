@@ -41,7 +41,7 @@ fn volume() -> tempfile::NamedTempFile {
 }
 
 fn config<'a>(files: &'a [(&'a Path, bool)]) -> Config<'a> {
-    Config { kind: Kind::Daemon, keep: DAEMON, files, required: false }
+    Config { kind: Kind::Daemon, keep: DAEMON, files, port: None, required: false }
 }
 
 #[test]
@@ -138,4 +138,42 @@ fn confined_as_a_daemon() {
     std::thread::spawn(in_thread).join().unwrap();
     // (It cannot be killed from here. It ends by itself.)
     std::mem::forget(other);
+}
+
+#[test]
+#[cfg(feature = "network")]
+fn a_connector_connects_and_does_nothing_else() {
+    in_own_process("sandbox::tests::confined_as_a_connector", volume().path());
+}
+
+#[test]
+#[cfg(feature = "network")]
+#[ignore = "a part of a_connector_connects_and_does_nothing_else"]
+fn confined_as_a_connector() {
+    use std::net::TcpStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let Some(path) = std::env::var_os(CONFINED) else { return };
+    let [server, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = server.local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("socket");
+    let _unix = UnixListener::bind(&at).unwrap();
+    let port = Some(address.port());
+    let none = CapabilitySet::empty();
+    prepare(&Config { kind: Kind::Connector, keep: none, files: &[], port, required: false })
+        .unwrap();
+    enter().unwrap();
+    let state = PLAN.get().unwrap().state.lock().unwrap().clone();
+    assert!(state.entered && state.seccomp, "this kernel has no seccomp filters");
+    TcpStream::connect(address).unwrap();
+    UnixStream::connect(&at).unwrap();
+    if state.landlock.is_some() {
+        refused("another port", TcpStream::connect(other.local_addr().unwrap()));
+    }
+    refused("a file", File::open(path));
+    refused("a socket", UdpSocket::bind("127.0.0.1:0"));
+    refused("a server", TcpListener::bind("127.0.0.1:0"));
+    refused("a program", Command::new("/bin/true").spawn());
+    // (The directory stays: it cannot be removed from here.)
+    std::mem::forget(dir);
 }

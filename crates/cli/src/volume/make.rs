@@ -45,8 +45,17 @@ pub fn make_volume<T>(
     making: Making<'_, T>,
 ) -> Result<T> {
     refuse_read_only_image(target)?;
-    let existed = extol_proc::image_of(target.path).exists();
+    let existed = open::is_address(target.path) || extol_proc::image_of(target.path).exists();
     let is_part = is_part(target);
+    if !existed && options.only_superblocks {
+        let shown = target.path.shown();
+        let why = "does not exist: -S is for a volume that is there";
+        return Err(Failure { code: Failure::USAGE, ..Failure::about(shown, why) });
+    }
+    let behind = target.part.window.offset;
+    if let Some(size) = options.size.filter(|_| !existed && behind > 0 && !is_partition(target)) {
+        return in_new_file(target, behind.saturating_add(size), options, making);
+    }
     if !existed && (options.size.is_none() || is_part) {
         let what = if is_part { "make the image first" } else { "give a size to make it" };
         let shown = target.path.shown();
@@ -75,15 +84,47 @@ pub fn make_volume<T>(
     made
 }
 
+/// Makes a volume at the end of a file that is not there.
+fn in_new_file<T>(
+    target: Source<'_>,
+    bytes: u64,
+    mut options: MkfsOptions,
+    making: Making<'_, T>,
+) -> Result<T> {
+    if options.dry_run {
+        return planned(options.size.unwrap_or_default(), &options, making);
+    }
+    interrupt::catch()?;
+    let failed = |error| Failure::system_call(target.path.shown(), error);
+    let file = std::fs::File::create_new(target.path).map_err(failed)?;
+    let set = file.set_len(bytes).map_err(failed);
+    drop(file);
+    let how = OpenOptions::read_write();
+    let made = set.and_then(|()| make(target, &how, None, &mut options, |_| Ok(()), making));
+    if made.is_err() {
+        remove_made(target.path);
+    }
+    made
+}
+
 /// True if only a part of a file or device is meant.
 fn is_part(target: Source<'_>) -> bool {
-    !target.part.window.is_all() || extol_proc::split_part(target.path).is_some()
+    !target.part.window.is_all() || is_partition(target)
+}
+
+fn is_partition(target: Source<'_>) -> bool {
+    extol_proc::split_part(target.path).is_some()
 }
 
 /// True if the target is all of a file or device, whose bytes are the volume's: no part of it, and
 /// no disk of an image, where the file has neither the size nor the bytes of the volume.
 pub fn is_own_file(target: Source<'_>) -> bool {
-    !is_part(target) && open::disk_image(extol_proc::image_of(target.path)).is_none()
+    is_whole_file(target) && open::disk_image(extol_proc::image_of(target.path)).is_none()
+}
+
+/// True if the target is all of a file or device of this host.
+pub fn is_whole_file(target: Source<'_>) -> bool {
+    !is_part(target) && !open::is_address(target.path)
 }
 
 /// Refuses a target whose disk can only be read.
@@ -132,7 +173,10 @@ pub fn claim_for_mkfs(
     if !force {
         confirm_loss(target, &opened, None, confirm)?;
     }
-    Ok(opened.file)
+    opened.base.file().cloned().ok_or_else(|| {
+        let why = "is on another host, and archives are not written there: name a file";
+        Failure::about(target.shown(), why)
+    })
 }
 
 /// True if a device holds anything, known or not.
@@ -224,7 +268,7 @@ fn make<T>(
     let name = OpenName { raw: true, ..name(target)? };
     let mut claimed = claim_told(&name, how).map_err(failed)?;
     if let Some((size, direct)) = longer {
-        let contents = open::contents(claimed.file());
+        let contents = open::contents(claimed.device());
         if let Some(contents) = contents.filter(|_| !options.force) {
             confirm(&format!("{} holds {contents}", target.path.shown()))?;
         }
@@ -236,8 +280,8 @@ fn make<T>(
     }
     let opened = claimed.decode().map_err(failed)?;
     check_disk_size(target.path, &opened, options.size)?;
-    if opened.file.is_block_device() {
-        options.sector_size = Some(opened.file.sector_size());
+    if let Some(device) = opened.base.block_device() {
+        options.sector_size = Some(device.sector_size());
     }
     if !options.dry_run && !options.force {
         confirm_loss(target.path, &opened, options.size, confirm)?;
@@ -261,8 +305,8 @@ fn make_on<T>(
 /// Opens an external journal.
 pub fn journal_device(path: &Path, dry_run: bool) -> Result<JournalDevice> {
     let how = if dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    let Opened { device, file, layers, .. } = open_part(path, &how)?;
-    let rdev = if layers.is_empty() && file.is_block_device() {
+    let Opened { device, base, layers, .. } = open_part(path, &how)?;
+    let rdev = if layers.is_empty() && base.block_device().is_some() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {
         0

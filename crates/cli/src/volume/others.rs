@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use extol_block::open::{OpenName, Window};
+use extol_block::open::{OpenName, Window, claim, is_address};
 use extol_block::{Direct, FileDevice, OpenOptions};
 use extol_cli_common::Failure;
 use extol_proc::{DeviceNumber, LoopDevice, MountTable, Shown as _};
@@ -16,6 +16,12 @@ use super::{Source, place};
 /// or a file on a file system that is mounted read-only.
 pub fn is_write_protected(source: Source<'_>) -> bool {
     let how = OpenOptions::read_write().exclusive(false).direct(Direct::Off);
+    if is_address(source.path) {
+        let claimed = super::name(source).ok().map(|name| claim(&name, &how));
+        return claimed.is_some_and(|claimed| {
+            claimed.is_err_and(|error| error.kind() == ErrorKind::ReadOnlyFilesystem)
+        });
+    }
     FileDevice::open(extol_proc::image_of(source.path), &how)
         .is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
