@@ -6,9 +6,6 @@
 //! may finish. `EXTOL_LIVES=n` sets the number of lives of each variant (`scripts/kill.sh`),
 //! `EXTOL_ROUNDS=file` gets a line for each.
 
-use extol::{MountOptions, inspect_journal};
-use extol_block::{FileDevice, OpenOptions, SharedDevice};
-use extol_jbd2::inspect::{BlockReport, FcTagReport};
 use extol_testkit::{
     CrashLoad, Image, KernelMount, Mounted, Need, Promises, Scratch, Subject, e2fsck, e2fsck_fix,
     extol, require, run, tool,
@@ -18,8 +15,11 @@ use rand::{Rng, SeedableRng};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+#[path = "../superseded.rs"]
+mod superseded;
+use superseded::is_superseded;
 
 fn number_of_lives() -> u64 {
     let given = std::env::var("EXTOL_LIVES").ok().and_then(|n| n.parse().ok());
@@ -156,27 +156,6 @@ fn lives(image: impl Fn(&Scratch) -> Image, options: &[&str], seed: u64) {
     }
     mount.unmount();
     e2fsck(&image).assert_clean("at last");
-}
-
-/// True if e2fsck must not be asked: the fast commits of the last durable transaction are still in
-/// their area, for the one write that clears it was not done (`docs/reliability.md`).
-fn is_superseded(image: &Image) -> bool {
-    let open = |path: &Path| -> SharedDevice {
-        Arc::new(FileDevice::open(path, &OpenOptions::read_only()).expect("open an image"))
-    };
-    let options = MountOptions::default().with_journal(image.journal.as_deref().map(open));
-    let report = inspect_journal(&open(&image.path), &options).expect("look at the journal");
-    let head = report.blocks.iter().find_map(|block| match block {
-        BlockReport::FastCommit { block, tags, .. } => match tags.first() {
-            Some(FcTagReport::Head { tid, .. }) => Some((*block, *tid)),
-            _ => None,
-        },
-        _ => None,
-    });
-    let first = report.superblock.fast_commit.map(|(first, _)| first);
-    head.is_some_and(|(at, tid)| {
-        Some(at) == first && tid.wrapping_add(1) == report.recovery.end_tid
-    })
 }
 
 fn mke2fs<'a>(args: &'a [&'a str]) -> impl Fn(&Scratch) -> Image + 'a {

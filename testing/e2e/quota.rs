@@ -6,7 +6,9 @@ use std::io::Write as _;
 use std::os::unix::fs::chown;
 use std::path::Path;
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, as_user, e2fsck, require, run_extol, text};
+use extol_testkit::{
+    ExtolMount, Image, Need, Scratch, as_user, e2fsck, require, run_extol, run_ok, text, tool,
+};
 use serde_json::Value;
 
 const EDQUOT: i32 = 122;
@@ -96,11 +98,16 @@ fn mistakes_are_refused_in_a_line_and_change_nothing() {
     refused(&soft, 1, "soft limit is larger");
     refused(&["quota", "set", "-o", "ro", "--inode-hard", "4", of_users, "root"], 1, "ro and");
     refused(&["quota", "check", text(scratch.path())], 32, "not");
+    refused(&["quota", "set", "-g", "--inode-hard", "4", of_users, "0"], 32, "for groups");
+    refused(&["quota", "set", "-P", "--inode-grace", "4", of_users], 32, "for projects");
+    refused(&["quota", "set", "--inode-hard", "4", of_users, "no such user"], 1, "unknown user");
+    refused(&["quota", "check", "-g", "--repair", of_users], 32, "for groups");
+    let dir = scratch.dir("mnt");
+    if require(&[Need::Fuse]) {
+        refused(&["mount", "-o", "grpquota", of_users, text(&dir)], 32, "extol tune -Q grpquota");
+    }
     done(&["quota", "report", of_users]);
     assert!(fs::read(&users.path).unwrap() == before, "something was written");
-    // (The volume is opened before that is known.)
-    refused(&["quota", "set", "-g", "--inode-hard", "4", of_users, "0"], 32, "for groups");
-    e2fsck(&users).assert_clean("after a refusal");
 }
 
 #[test]
@@ -150,4 +157,162 @@ fn a_mount_enforces_limits_and_takes_new_ones() {
     mount.unmount();
     e2fsck(&image).assert_clean("after limits");
     done(&["quota", "check", text(&image.path)]);
+}
+
+/// Blocks, free blocks and free inodes, as df(1) sees them.
+fn seen(dir: &Path) -> Vec<u64> {
+    let mut stat = tool("stat");
+    let said = run_ok(stat.args(["-f", "-c", "%b %f %d"]).arg(dir));
+    said.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+fn df_of_a_directory_shows_the_limits_of_its_project() {
+    let needs = [Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("chattr")];
+    if !require(&needs) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, QUOTA);
+    let dir = scratch.dir("mnt");
+    let mount = ExtolMount::start(&image.path, &dir, &["prjquota"]);
+    let of_project = dir.join("p");
+    fs::create_dir(&of_project).unwrap();
+    run_ok(tool("chattr").args(["+P", "-p", "9"]).arg(&of_project));
+    fs::write(of_project.join("file"), vec![7; 50 << 10]).unwrap();
+    assert_eq!(seen(&of_project), seen(&dir), "no limits yet");
+    let limits = ["--block-hard", "1M", "--inode-soft", "10", text(&dir), "9"];
+    done(&[&["quota", "set", "--project"], &limits[..]].concat());
+    // (The directory has a block of 1 KiB.)
+    assert_eq!(seen(&of_project), [1024, 1024 - 51, 8]);
+    assert!(seen(&dir)[0] > 20 << 10);
+    done(&["remount", "-o", "noquota", text(&dir)]);
+    assert_eq!(seen(&of_project), seen(&dir), "limits are not enforced");
+    mount.unmount();
+    e2fsck(&image).assert_clean("with a project");
+}
+
+/// What `repquota` says in a guest, and `extol quota report`: owner, KiB, inodes.
+fn by_guest(lines: &[&str], kind: &str) -> Vec<(u64, u64, u64)> {
+    let of_kind = lines.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(" #"));
+    let mut rows: Vec<_> = of_kind
+        .map(|line| {
+            let words: Vec<&str> = line.split(',').collect();
+            let number = |at: usize| words[at].parse::<u64>().unwrap();
+            (number(0), number(3), number(7))
+        })
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
+fn by_extol(image: &Path, kind: &str) -> Vec<(u64, u64, u64)> {
+    let said = done(&["quota", "report", "--json", &format!("--{kind}"), text(image)]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let owners = said["quotas"][0]["owners"].as_array().unwrap().clone();
+    let number = |owner: &Value, name: &str| owner[name].as_u64().unwrap();
+    let row = |o: &Value| (number(o, "id"), number(o, "bytes").div_ceil(1024), number(o, "inodes"));
+    let mut rows: Vec<_> = owners.iter().map(row).collect();
+    // (Linux shows none of those that have nothing.)
+    rows.retain(|(id, bytes, inodes)| *id == 0 || (*bytes, *inodes) != (0, 0));
+    rows.sort_unstable();
+    rows
+}
+
+/// Changes of all that counts.
+fn work_on_a_mount(scratch: &Scratch, image: &Path) {
+    let dir = scratch.dir("mnt");
+    let mount = ExtolMount::start(image, &dir, &["usrquota,grpquota,prjquota"]);
+    for n in 0..60u32 {
+        let (from, to) = (dir.join(format!("d{}/f{n}", n % 7)), dir.join(format!("m{n}")));
+        match n % 6 {
+            0 => fs::rename(&from, &to).unwrap(),
+            1 => fs::remove_file(&from).unwrap(),
+            2 => fs::hard_link(&from, &to).unwrap(),
+            3 => chown(&from, Some(n * 1_000_003), Some(n)).unwrap(),
+            4 => fs::OpenOptions::new().write(true).open(&from).unwrap().set_len(1).unwrap(),
+            _ => drop(fs::copy(&from, &to).unwrap()),
+        }
+        let many = dir.join(format!("many/with-a-name-that-fills-blocks-{n}"));
+        fs::create_dir_all(&many).unwrap();
+        chown(&many, Some(n % 4), Some(77)).unwrap();
+    }
+    mount.unmount();
+}
+
+const REPORT: &str = "
+    report() {
+        sync
+        for kind in user group project; do
+            repquota -n --$kind -O csv /mnt | sed -n \"s/^#/$kind #/p\"
+        done
+    }
+    mount -t ext4 -o usrquota,grpquota,prjquota /dev/vda /mnt || exit 1
+";
+
+#[test]
+fn a_volume_is_made_with_the_usage_of_its_files_and_linux_goes_on() {
+    let needs = [Need::Guest, Need::Root, Need::Fuse];
+    if !require(&needs) || !require(&["repquota", "chattr"].map(Need::Tool)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let tree = scratch.dir("tree");
+    for n in 0..200u32 {
+        let dir = tree.join(format!("d{}", n % 7));
+        fs::create_dir_all(&dir).unwrap();
+        let file = dir.join(format!("f{n}"));
+        fs::write(&file, vec![7; n as usize * 321]).unwrap();
+        chown(&file, Some(n % 11 * 70_001), Some(n % 5)).unwrap();
+        std::os::unix::fs::symlink("x".repeat(100), dir.join(format!("l{n}"))).unwrap();
+    }
+    for words in [
+        &["-O", "quota,project"][..],
+        &["-b", "1024", "-O", "quota,project,bigalloc", "-C", "4096"],
+        &["-O", "quota", "-E", "quotatype=usrquota:grpquota:prjquota", "--free", "8M"],
+    ] {
+        let image = Image::existing(scratch.join("a.img"));
+        let _ = fs::remove_file(&image.path);
+        let mut line = vec!["mkfs", "-q", "-d", text(&tree)];
+        line.extend(words);
+        line.push(text(&image.path));
+        if !words.contains(&"--free") {
+            line.push("64M");
+        }
+        done(&line);
+        e2fsck(&image).assert_clean("made");
+        assert!(done(&["quota", "check", text(&image.path)]).ends_with("the usage is right\n"));
+        for (what, work) in [
+            ("as it is made", ""),
+            ("after work on a mount", ""),
+            (
+                "after work by Linux",
+                "cp -a /mnt/d1 /mnt/copy
+                 chown -R 5:6 /mnt/d2
+                 rm -r /mnt/d3
+                 for n in $(seq 40); do
+                     head -c $((n * 999)) /dev/zero >/mnt/new$n; chown $((n * 7)) /mnt/new$n
+                 done
+                 mkdir /mnt/p && chattr +P -p 9 /mnt/p && cp -r /mnt/d4 /mnt/p/",
+            ),
+        ] {
+            if what.ends_with("a mount") {
+                work_on_a_mount(&scratch, &image.path);
+                e2fsck(&image).assert_clean(what);
+            }
+            let report = extol_guest::Guest::new()
+                .drive(&image.path)
+                .module("quota_v2")
+                .program("repquota")
+                .program("chattr")
+                .run(&format!("{REPORT}{work}\nreport"));
+            for kind in ["user", "group", "project"] {
+                let theirs = by_guest(&report.lines(), kind);
+                assert!(!theirs.is_empty(), "{}", report.output);
+                assert_eq!(by_extol(&image.path, kind), theirs, "{words:?}, {what}: {kind}");
+            }
+        }
+        e2fsck(&image).assert_clean("after Linux");
+        done(&["quota", "check", text(&image.path)]);
+    }
 }

@@ -290,9 +290,9 @@ fn check_as_e2fsck() {
     assert!(run_extol(&["check", "-t", path]).output.contains("time: "));
     for (options, words) in [
         (&["-y"][..], &["-y", "e2fsck -fy", "a.img"][..]),
-        (&["-b", "32768"], &["-b", "e2fsck -b"]),
-        (&["-b", "32768", "-B", "4096"], &["-b"]),
-        (&["-B", "4096"], &["-B"]),
+        (&["-B", "4096"], &["-b <BLOCK>"]),
+        (&["-p", "-b", "32768"], &["cannot be used with"]),
+        (&["-b", "x"], &["\"x\"", "whole number"]),
         (&["-c"], &["-c"]),
         (&["-l", "list"], &["-l"]),
         (&["-D"], &["-D", "e2fsck -fD"]),

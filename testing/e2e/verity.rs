@@ -137,9 +137,11 @@ fn files_of_a_volume_are_enabled_measured_and_dumped() {
         (&["enable", disk, "/lost+found"], 32, "directory"),
         (&["enable", "--salt", "0", disk, "/one"], 1, "--salt"),
         (&["enable", "--hash-alg", "md5", disk, "/one"], 1, "--hash-alg"),
-        (&["enable", "--block-size", "3000", disk, "/one"], 32, "block size"),
+        (&["enable", "--block-size", "3000", disk, "/one"], 1, "no power of two"),
         (&["frob", disk, "/one"], 1, "no action"),
         (&["measure", "--salt", "00", disk, "/one"], 1, "for enable"),
+        (&["enable", "--json", disk, "/one"], 1, "for measure"),
+        (&["dump", "--json", disk, "/one"], 1, "for measure"),
         (&["dump", "--part", "frob", disk, "/one"], 1, "no part"),
         (&["dump", disk, "/one", "/two"], 1, "one file"),
         (&["dump", "--part", "signature", disk, "/one"], 32, "no file of fs-verity"),
@@ -172,6 +174,34 @@ fn files_of_a_new_volume_are_enabled() {
         extol_ok(&["verity", "measure", disk, "/bin/tool"]),
         format!("{digest} /bin/tool\n")
     );
+    let how = ["hash-alg=sha512", "block-size=1024", "salt=00ff11"];
+    let other = Image::existing(scratch.join("other.img"));
+    let disk_of_other = text(&other.path);
+    let mut make = extol();
+    make.args(["mkfs", "-q", "-d", text(&source), "--verity", "/bin/"]);
+    run_ok(make.args(how.map(|word| format!("--verity-{word}"))).arg(disk_of_other));
+    e2fsck(&other).assert_clean("a new volume with other trees");
+    assert!(extol_ok(&["check", disk_of_other]).contains("clean"));
+    let mut digest = tool("fsverity");
+    digest.arg("digest").args(how.map(|word| format!("--{word}"))).arg(&tool_path);
+    let digest = word(&mut digest);
+    let measured = extol_ok(&["verity", "measure", "--json", disk_of_other, "/bin/tool"]);
+    let measured: serde_json::Value = serde_json::from_str(&measured).unwrap();
+    let file = &measured["files"][0];
+    let found = [&file["algorithm"], &file["digest"]].map(|word| word.as_str().unwrap());
+    assert_eq!((found.join(":"), &file["path"]), (digest, &"/bin/tool".into()));
+    for (word, code, answer) in [
+        ("--verity-hash-alg=md5", 1, "--verity-hash-alg: there is no"),
+        ("--verity-salt=0", 1, "--verity-salt: give"),
+        ("--verity-block-size=8192", 1, "8192 bytes are too large"),
+        ("--verity-block-size=1000", 1, "no power of two"),
+    ] {
+        let line = ["mkfs", "-q", "-F", "-d", text(&source), "--verity", "*", word, disk_of_other];
+        let refused = run_extol(&line);
+        assert!(refused.code == Some(code) && refused.output.contains(answer), "{refused:?}");
+    }
+    let alone = run_extol(&["mkfs", "-d", text(&source), "--verity-salt=00", disk_of_other]);
+    assert!(alone.code == Some(1) && alone.output.contains("--verity"), "{alone:?}");
     let refused = run_extol(&["verity", "measure", disk, "/readme"]);
     assert!(refused.code == Some(32) && refused.output.contains("no file of fs-verity"));
     let all = run_extol(&["mkfs", "-q", "-d", text(&source), "--verity", "", disk]);

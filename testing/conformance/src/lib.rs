@@ -27,6 +27,7 @@ mod mounted;
 mod place;
 mod posix;
 mod reduce;
+mod secret;
 mod suite;
 mod transcript;
 pub mod tree;

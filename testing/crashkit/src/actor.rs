@@ -7,15 +7,17 @@
 mod common;
 mod volume;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol::vfs::{Fallocate, XattrSet};
-use extol::{Ext4, File, FsError, OpenOptions};
+use extol::vfs::{Fallocate, SetAttr, XattrSet};
+use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
 use extol_testkit::fsync_told;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::model::{Common, Content, History, Id, Kind, Tree, Zeros};
+use crate::spelling;
 use crate::tape::{Note, Tape};
 
 /// Result of an operation; the error ends the run.
@@ -65,6 +67,8 @@ pub struct Actor {
     held: Vec<(File, Id)>,
     /// Bytes of the device at the beginning.
     device: u64,
+    /// It asks for names by other spellings of them.
+    respells: bool,
 }
 
 impl Actor {
@@ -96,7 +100,15 @@ impl Actor {
             rng,
             held: Vec::new(),
             device: fs.device_bytes(),
+            respells: false,
         }
+    }
+
+    /// Lets it ask for each name that is there by any spelling: all directories are casefolded.
+    #[must_use]
+    pub fn that_respells(mut self, on: bool) -> Self {
+        self.respells = on;
+        self
     }
 
     /// Its own random numbers.
@@ -137,11 +149,15 @@ impl Actor {
         bytes
     }
 
-    fn full(&self, path: &str) -> String {
-        match path {
+    fn full(&self, path: &str) -> PathBuf {
+        let path = match self.respells {
+            true => spelling::other(&self.tree(), path, self.history.len()),
+            false => path.to_owned(),
+        };
+        spelling::on_disk(&match &path[..] {
             "" => format!("/{}", self.place.dir()),
-            _ => format!("/{}{path}", self.place.prefix()),
-        }
+            path => format!("/{}{path}", self.place.prefix()),
+        })
     }
 
     /// Does something on the volume between its two notes. `Ok(None)`: no space.
@@ -436,7 +452,7 @@ impl Actor {
     }
 
     /// As [`act`](Self::act), and a step.
-    fn sync_full(&mut self, full: &str, path: &str, data_only: bool) -> Done<Option<()>> {
+    fn sync_full(&mut self, full: &Path, path: &str, data_only: bool) -> Done<Option<()>> {
         let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
         // By turns as a program asks, and as a mount does for its programs.
         let later = self.history.len() % 2 == 1;
@@ -486,6 +502,40 @@ impl Actor {
                 Err(FsError::NoSpace | FsError::NoAttribute) => Ok(()),
                 done => done,
             }
+        })?;
+        self.history.quiet(text);
+        Ok(())
+    }
+
+    /// Sets owner, group and project, which the model does not look at. (Where quota files have no
+    /// room for a new owner, nothing changes.)
+    pub fn change_owners(&mut self, path: &str, (uid, gid, project): (u32, u32, u32)) -> Done {
+        let full = self.full(path);
+        let text = format!("{path} goes to {uid}, {gid}, {project}");
+        let to = SetAttr {
+            uid: Some(uid),
+            gid: Some(gid),
+            project: Some(project),
+            ..SetAttr::default()
+        };
+        self.act(&text, |fs| {
+            let ino = fs.symlink_metadata(&full)?.id.ino;
+            fs.setattr(ino, &to).map(drop)
+        })?;
+        self.history.quiet(text);
+        Ok(())
+    }
+
+    /// Gives a directory a project, which it hands down to what is made in it.
+    pub fn hand_down_project(&mut self, path: &str, project: u32) -> Done {
+        const PROJINHERIT: u32 = 0x2000_0000;
+        let full = self.full(path);
+        let text = format!("{path} hands down project {project}");
+        self.act(&text, |fs| {
+            let attr = fs.symlink_metadata(&full)?;
+            let flags = Some(attr.flags | PROJINHERIT);
+            let to = SetAttr { project: Some(project), flags, ..SetAttr::default() };
+            fs.setattr(attr.id.ino, &to).map(drop)
         })?;
         self.history.quiet(text);
         Ok(())

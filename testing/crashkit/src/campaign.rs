@@ -271,7 +271,9 @@ impl<'a> Campaign<'a> {
         let torn = matches!(job.fate, Fate::Torn(_));
         let comparable = whole || self.variant.outside_understands_parts();
         let ask_e2fsck_now = comparable && chosen(self.e2fsck_every, self.e2fsck_every / 2);
-        let ask_linux_now = comparable && chosen(self.linux_every, self.linux_every / 2);
+        let ask_linux_now = comparable
+            && self.variant.linux_mounts_it()
+            && chosen(self.linux_every, self.linux_every / 2);
         let (mut not_e2fsck, mut missing) = (false, false);
         let chosen_again = chosen(self.again_every, self.again_every / 2);
         if ask_e2fsck_now || ask_linux_now || chosen_again {
@@ -289,7 +291,7 @@ impl<'a> Campaign<'a> {
         }
         if ask_linux_now {
             let dir = scratch.get_or_init(Scratch::in_memory);
-            ask_linux(&crashed, &recovered, other, dir).map_err(plain)?;
+            ask_linux(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?;
             counters.linux.fetch_add(1, Ordering::Relaxed);
         }
         if chosen_again {
@@ -365,7 +367,7 @@ impl<'a> Campaign<'a> {
         second: Option<Second>,
         what: String,
     ) -> Failure {
-        if recording.histories.len() > 1 {
+        if recording.histories.len() > 1 || self.variant.is_encrypted() {
             let replay = self.keep_case(recording, job, &what);
             return Failure { cut: job.cut, state: job.fate.to_string(), second, what, replay };
         }
@@ -390,7 +392,8 @@ impl<'a> Campaign<'a> {
         Failure { cut: job.cut, state: job.fate.to_string(), second, what, replay }
     }
 
-    /// Several threads never do the same again: the state goes into files.
+    /// Several threads never do the same again, nor do encrypted names come out as they were: the
+    /// state goes into files.
     fn keep_case(&self, recording: &Recording, job: &Job, what: &str) -> String {
         let name = format!(
             "{}-{}-{}-{}-{}",
@@ -465,7 +468,7 @@ impl<'a> Campaign<'a> {
             ask_e2fsck(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;
             tell("e2fsck agrees");
             if self.linux_every > 0 {
-                ask_linux(&crashed, &first, other, &Scratch::in_memory())?;
+                ask_linux(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;
                 tell("Linux agrees");
             }
         }

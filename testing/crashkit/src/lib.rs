@@ -50,6 +50,7 @@
 //! | [`variant`] | kinds of volumes and journals, small, with garbage in their free blocks |
 //! | [`workloads`] | loads: random mixes, classics, several threads |
 //! | [`actor`], [`model`] | do the operations; know what must and what may be there afterwards |
+//! | [`spelling`] | names by which an operation asks for others, or that are no text |
 //! | [`recover`], [`view`], [`outside`] | Extol's recovery, what it shows, and the other oracles |
 //! | [`windows`] | the few states that other oracles misread, and that no writer can avoid |
 //! | [`campaign`], [`report`], [`case`] | all of it, over all cuts; counts; failed states that can be tried again |
@@ -96,6 +97,7 @@ pub mod outside;
 pub mod record;
 pub mod recover;
 pub mod report;
+pub mod spelling;
 pub mod tape;
 pub mod variant;
 pub mod view;

@@ -4,10 +4,10 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use extol_block::{BlockDevice as _, MemDevice};
-use extol_testkit::{Image, KernelMount, Scratch, e2fsck, e2fsck_fix};
+use extol_testkit::{Image, KernelMount, Scratch, add_encryption_key, e2fsck, e2fsck_fix};
 
 use crate::recover::{Recovered, look_after};
-use crate::variant::Variant;
+use crate::variant::{MASTER_KEY, Variant};
 use crate::view::View;
 
 const STEP: usize = 64 << 10;
@@ -145,6 +145,7 @@ pub fn ask_e2fsck(
 /// # Errors
 /// What it said, or the difference.
 pub fn ask_linux(
+    variant: &Variant,
     crashed: &[MemDevice],
     ours: &Recovered,
     other: Other<'_>,
@@ -154,6 +155,9 @@ pub fn ask_linux(
     let point = dir.path().join("mnt");
     std::fs::create_dir_all(&point).map_err(|e| format!("a mount point: {e}"))?;
     let mount = KernelMount::try_mount(&image, &point, &[])?;
+    if variant.is_encrypted() {
+        add_encryption_key(mount.path(), None, &MASTER_KEY);
+    }
     let theirs = View::of_dir(mount.path());
     mount.unmount();
     let theirs = theirs?;

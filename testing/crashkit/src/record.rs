@@ -107,6 +107,21 @@ pub enum Plant {
     /// A disk image is cut before the smaller superblock is at home.
     #[cfg(feature = "planted-bugs")]
     DeviceCutEarly,
+    /// What an operation uses is posted to quota files by the next one, in another transaction.
+    #[cfg(feature = "planted-bugs")]
+    UsageLate,
+    /// A fast commit may hold an inode whose usage has changed.
+    #[cfg(feature = "planted-bugs")]
+    UsageInFastCommit,
+    /// A fast commit may hold two spellings of one name.
+    #[cfg(feature = "planted-bugs")]
+    SpellingsInFastCommit,
+    /// A fast commit may hold names of an encrypted directory.
+    #[cfg(feature = "planted-bugs")]
+    SecretsInFastCommit,
+    /// A moved block of a quota file is mapped to its new place before it is copied.
+    #[cfg(feature = "planted-bugs")]
+    QuotaBlockLate,
 }
 
 impl Plant {
@@ -168,6 +183,16 @@ impl Plant {
         ("log-switch-not-flushed", Self::LogSwitchNotFlushed),
         #[cfg(feature = "planted-bugs")]
         ("device-cut-early", Self::DeviceCutEarly),
+        #[cfg(feature = "planted-bugs")]
+        ("usage-late", Self::UsageLate),
+        #[cfg(feature = "planted-bugs")]
+        ("usage-in-fast-commit", Self::UsageInFastCommit),
+        #[cfg(feature = "planted-bugs")]
+        ("spellings-in-fast-commit", Self::SpellingsInFastCommit),
+        #[cfg(feature = "planted-bugs")]
+        ("secrets-in-fast-commit", Self::SecretsInFastCommit),
+        #[cfg(feature = "planted-bugs")]
+        ("quota-block-late", Self::QuotaBlockLate),
     ];
 
     /// The bug of this name.
@@ -214,6 +239,11 @@ impl Plant {
             Self::JournalMapLogged => planted::Bug::JournalMapLogged,
             Self::LogSwitchNotFlushed => planted::Bug::LogSwitchNotFlushed,
             Self::DeviceCutEarly => planted::Bug::DeviceCutEarly,
+            Self::UsageLate => planted::Bug::UsageLate,
+            Self::UsageInFastCommit => planted::Bug::UsageInFastCommit,
+            Self::SpellingsInFastCommit => planted::Bug::SpellingsInFastCommit,
+            Self::SecretsInFastCommit => planted::Bug::SecretsInFastCommit,
+            Self::QuotaBlockLate => planted::Bug::QuotaBlockLate,
         }));
     }
 }
@@ -269,7 +299,9 @@ impl Recording {
         let result = (|| -> Done<(usize, Vec<History>, JournalStats)> {
             let fs = Ext4::open(tape.device(0), &options).map_err(|e| e.to_string())?;
             let text = |e: extol::FsError| e.to_string();
+            let special = variant.is_encrypted() || variant.has_spellings();
             let place = |nr: usize| match (count, workload.share()) {
+                (1, _) if special => Place::Own("home".to_owned()),
                 (1, _) => Place::Volume,
                 (_, false) => Place::Own(format!("t{nr}")),
                 (_, true) => Place::Shared("shared".to_owned(), format!("{nr}-")),
@@ -279,6 +311,7 @@ impl Recording {
                 places.iter().map(Place::dir).filter(|dir| !dir.is_empty()).collect();
             for dir in dirs {
                 fs.create_dir(dir).map_err(text)?;
+                variant.prepare(&fs, dir)?;
             }
             let common = |nr| workload.has_common().then_some(Common { nr, of: count });
             if let Some(common) = common(0) {
@@ -293,13 +326,14 @@ impl Recording {
                 }
             }
             let mut first_cut = 0;
-            if count > 1 {
+            if count > 1 || special {
                 fs.sync().map_err(text)?;
                 first_cut = tape.position();
             }
             let actors: Vec<Actor> = (0..)
                 .zip(places)
                 .map(|(nr, at)| Actor::new(&fs, &tape, nr, at, common(nr), seed))
+                .map(|actor| actor.that_respells(variant.has_spellings()))
                 .collect();
             let work = |mut actor: Actor| {
                 Plant::set(plant);

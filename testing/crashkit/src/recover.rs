@@ -123,6 +123,7 @@ pub fn checked(devices: &[MemDevice], recovery: Replay) -> Result<(), String> {
         |nr: usize| devices.get(nr).map(|d: &MemDevice| Arc::new(d.snapshot()) as SharedDevice);
     let options = CheckOptions {
         recovery,
+        superblock: None,
         journal: shared(1),
         threads: 1,
         max_findings: 20,

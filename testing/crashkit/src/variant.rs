@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
-use extol::MountOptions;
+use extol::encryption::{MasterKey, Policy};
 use extol::mkfs::{ExtendedOptions, FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
 use extol::vfs::Size;
+use extol::vfs::{FileSystem as _, SetAttr};
+use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -42,7 +44,7 @@ pub struct Variant {
     /// Many small groups with all that resizing changes: several blocks of descriptors, reserved
     /// ones, copies of them.
     pub small_groups: bool,
-    /// Blocks of a small group.
+    /// Blocks of a small group, or its clusters.
     group_blocks: u32,
     /// Groups whose metadata lie together, if not the usual number.
     flex: Option<u32>,
@@ -76,6 +78,21 @@ const PLAIN: Variant = Variant {
     inode_size: None,
     cluster_size: None,
 };
+
+/// The key of encrypted volumes.
+pub const MASTER_KEY: [u8; 64] = {
+    let mut key = [0; 64];
+    let mut at = 0;
+    while at < key.len() {
+        // (Linux refuses one with equal halves.)
+        key[at] = at as u8 * 3 + 1;
+        at += 1;
+    }
+    key
+};
+
+/// The flag of a directory whose names have spellings.
+const CASEFOLD: u32 = 0x4000_0000;
 
 /// With fast commits.
 const FAST: Variant = Variant {
@@ -178,6 +195,27 @@ pub const VARIANTS: &[Variant] = &[
         ..PLAIN
     },
     Variant {
+        name: "quota",
+        about: "quota files for users, groups and projects",
+        features: "quota,project",
+        ..PLAIN
+    },
+    Variant {
+        name: "quota-journal",
+        about: "quota files, data=journal, no checksums, orphans in a file",
+        features: "quota,project,^metadata_csum,uninit_bg,orphan_file",
+        options: "data=journal",
+        ..PLAIN
+    },
+    Variant {
+        name: "quota-bigalloc",
+        about: "quota files, clusters of 4 blocks, ea_inode",
+        features: "quota,project,bigalloc,ea_inode",
+        cluster_size: Some(4096),
+        mib: 8,
+        ..PLAIN
+    },
+    Variant {
         name: "lazy",
         about: "inode tables full of old contents",
         lazy_tables: true,
@@ -251,6 +289,32 @@ pub const VARIANTS: &[Variant] = &[
         small_groups: true,
         group_blocks: 256,
         mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-clusters",
+        about: "small groups of clusters of 4 blocks, neighbouring metadata shares them",
+        features: "bigalloc,^resize_inode",
+        cluster_size: Some(4096),
+        small_groups: true,
+        mib: 20,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-quota",
+        about: "small groups, quota files",
+        features: "quota,project",
+        small_groups: true,
+        mib: 10,
+        ..PLAIN
+    },
+    Variant {
+        name: "shrink-quota-clusters",
+        about: "small groups of clusters of 4 blocks, quota files",
+        features: "quota,project,bigalloc,^resize_inode",
+        cluster_size: Some(4096),
+        small_groups: true,
+        mib: 20,
         ..PLAIN
     },
     Variant {
@@ -355,7 +419,41 @@ pub const VARIANTS: &[Variant] = &[
         fast_blocks: Some(12),
         ..FAST
     },
+    Variant {
+        name: "fc-quota",
+        about: "fast commits, quota files",
+        features: "fast_commit,quota,project",
+        ..FAST
+    },
+    Variant { name: "casefold", about: "names in any spelling", features: "casefold", ..PLAIN },
+    Variant {
+        name: "fc-casefold",
+        about: "fast commits, names in any spelling",
+        features: "fast_commit,casefold",
+        ..FAST
+    },
+    Variant { name: "encrypt", about: "everything encrypted", features: "encrypt", ..PLAIN },
+    Variant {
+        name: "encrypt-casefold",
+        about: "everything encrypted, names in any spelling",
+        features: "encrypt,casefold",
+        ..PLAIN
+    },
+    Variant {
+        name: "fc-encrypt",
+        about: "fast commits, everything encrypted",
+        features: "fast_commit,encrypt",
+        ..FAST
+    },
     Variant { name: "grow", about: "grows, with reserved descriptor blocks", ..GROWS },
+    Variant {
+        name: "grow-clusters",
+        about: "grows, clusters of 2 blocks, descriptors placed by meta_bg",
+        features: "bigalloc,^resize_inode",
+        cluster_size: Some(2048),
+        group_blocks: 256,
+        ..GROWS
+    },
     Variant {
         name: "grow-meta-bg",
         about: "grows, descriptors placed by meta_bg",
@@ -486,6 +584,7 @@ impl Variant {
         options.journal.checksum_v2 = self.v2;
         // So little that file data is written back within the run.
         options.data.dirty_bytes = 96 << 10;
+        self.add_key(&mut options)?;
         Ok(options)
     }
 
@@ -494,7 +593,49 @@ impl Variant {
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
         let mut options = MountOptions::default().without_threads().with_journal(journal);
         options.inodes.atime = Atime::Never;
+        // (The key is a good one.)
+        let _ = self.add_key(&mut options);
         options
+    }
+
+    fn add_key(&self, options: &mut MountOptions) -> Result<(), String> {
+        if self.is_encrypted() {
+            options.keys.add(&MASTER_KEY).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// True if all that loads do is below an encrypted directory.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.has_feature("encrypt")
+    }
+
+    /// True if all that loads do is below a directory whose names have spellings.
+    #[must_use]
+    pub fn has_spellings(&self) -> bool {
+        self.has_feature("casefold")
+    }
+
+    /// Makes an empty directory one that a load of this variant can have, with all below it.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn prepare(&self, fs: &Arc<Ext4>, dir: &str) -> Result<(), String> {
+        let text = |e: extol::FsError| format!("{dir}: {e}");
+        let attr = fs.metadata(dir).map_err(text)?;
+        if self.is_encrypted() {
+            let key = MasterKey::new(&MASTER_KEY).map_err(|e| e.to_string())?;
+            let policy = [&[2, 1, 4, 3, 0, 0, 0, 0][..], &key.identifier()].concat();
+            let policy = Policy::from_argument(&policy).ok_or("a policy that is none")?;
+            fs.set_encryption(attr.id.ino, &policy).map_err(text)?;
+        }
+        if self.has_spellings() {
+            let flags = fs.getattr(attr.id.ino).map_err(text)?.flags | CASEFOLD;
+            let to = SetAttr { flags: Some(flags), ..SetAttr::default() };
+            fs.setattr(attr.id.ino, &to).map_err(text)?;
+        }
+        Ok(())
     }
 
     /// True if e2fsck and Linux can be asked about states in which a transaction reached the log in
@@ -511,6 +652,13 @@ impl Variant {
     pub fn without_group_checksums(&self) -> bool {
         let has = |name: &str| self.features.split(',').any(|f| f == name);
         self.fast_blocks.is_some() && has("^metadata_csum") && !has("uninit_bg")
+    }
+
+    /// True if every Linux of a machine can be asked: not each is built with the formats of quota
+    /// files, and then it mounts such a volume only to read; nor with Unicode.
+    #[must_use]
+    pub fn linux_mounts_it(&self) -> bool {
+        !self.has_feature("quota") && !self.has_spellings()
     }
 
     /// True if the volume has been given this feature by name.

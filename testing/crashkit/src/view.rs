@@ -8,6 +8,7 @@ use extol::Ext4;
 use extol_vfs::{FileKind, FileSystem as _};
 
 use crate::model::{Kind, Line};
+use crate::spelling::in_model;
 
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ impl View {
             })
             .map_err(|e| fail("listing", e))?;
             for name in names.into_iter().filter(|n| n != b"." && n != b"..") {
-                let text = String::from_utf8_lossy(&name).into_owned();
+                let text = in_model(&name);
                 if dir.is_empty() && text == LOST_FOUND {
                     continue;
                 }
@@ -139,6 +140,7 @@ impl View {
     /// # Errors
     /// One line: what could not be read.
     pub fn of_dir(root: &Path) -> Result<Self, String> {
+        use std::os::unix::ffi::OsStrExt as _;
         use std::os::unix::fs::MetadataExt as _;
         let mut view = Self::default();
         let mut dirs = vec![(String::new(), root.to_owned())];
@@ -146,7 +148,7 @@ impl View {
             let fail = |e: std::io::Error| format!("{}: {e}", place.display());
             for entry in std::fs::read_dir(&place).map_err(fail)? {
                 let entry = entry.map_err(fail)?;
-                let text = entry.file_name().to_string_lossy().into_owned();
+                let text = in_model(entry.file_name().as_bytes());
                 if dir.is_empty() && text == LOST_FOUND {
                     continue;
                 }

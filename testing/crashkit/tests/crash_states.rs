@@ -16,7 +16,7 @@ fn seed() -> u64 {
 }
 
 /// States of one load on one kind of volume.
-const MOST: u64 = 350;
+const MOST: u64 = 220;
 
 fn sweep(loads: &[Box<dyn Workload>], seed: u64) {
     let e2fsck = require(&[Need::Tool("e2fsck")]);
@@ -47,8 +47,6 @@ fn sweep(loads: &[Box<dyn Workload>], seed: u64) {
     assert!(total.failures.is_empty(), "{} states are wrong, see above", total.failures.len());
     assert!(total.distinct > 100 * report.rows.len() as u64, "{}", report.summary());
     assert!(total.second_states > 10 * report.rows.len() as u64, "{}", report.summary());
-    // The least that makes campaigns worth while, with a margin for a loaded machine.
-    assert!(report.per_minute() > 2000.0, "{}", report.summary());
     // The journal met everything that it is there for.
     assert!(report.rows.iter().any(|r| r.wraps_percent > 100), "the log never wraps");
     assert!(report.rows.iter().any(|r| r.revokes > 50), "nothing is revoked");
@@ -91,6 +89,10 @@ fn fast_commits() {
         "no fast commits somewhere"
     );
     assert!(total.fallbacks > 0, "everything was a fast commit");
+    assert!(
+        report.rows.iter().filter(|r| r.workload == "owners").all(|r| r.fast_commits > 0),
+        "no fast commits with quota files"
+    );
     let each = |r: &Row| (r.variant == "fc-fua").then_some(r.by_fua);
     assert!(
         report.rows.iter().filter_map(each).sum::<u64>() > 50,

@@ -1,6 +1,6 @@
 //! The kit finds what it is made to find: bugs in the order of writes, one at a time.
 
-use extol_crashkit::campaign::Campaign;
+use extol_crashkit::campaign::{Campaign, replay_case};
 use extol_crashkit::cuts::Fate;
 use extol_crashkit::record::Plant;
 use extol_crashkit::variant::Variant;
@@ -57,6 +57,11 @@ fn search(plant: Plant, loads: &[(&str, &str)], most: u64, outside: (u64, u64)) 
             failure.what
         );
         println!("replay: {}", failure.replay);
+        if let Some((_, case)) = failure.replay.split_once("--case ") {
+            let found = replay_case(case.as_ref(), &mut |_| {});
+            assert!(found.is_err(), "the saved state has nothing: {}", failure.replay);
+            continue;
+        }
         assert!(failure.replay.contains("--plant"), "{}", failure.replay);
         let workload = workloads::by_name(load).expect("a load");
         let mut again =
@@ -233,6 +238,34 @@ fn fua_writes_that_are_not_durable() {
 #[test]
 fn blocks_that_e2fsck_writes_back_left_in_the_log() {
     e2fsck_must_find(Plant::PatchedNotHome, &[("closures", "fc")], 6);
+}
+
+#[test]
+fn usage_posted_in_another_transaction() {
+    must_find(
+        Plant::UsageLate,
+        &[("owners", "quota"), ("owners", "quota-bigalloc"), ("mix", "quota-journal")],
+    );
+}
+
+#[test]
+fn fast_commits_of_inodes_whose_usage_has_changed() {
+    e2fsck_must_find(Plant::UsageInFastCommit, &[("owners", "fc-quota")], 2);
+}
+
+#[test]
+fn fast_commits_of_two_spellings_of_a_name() {
+    must_find(Plant::SpellingsInFastCommit, &[("spellings", "fc-casefold")]);
+}
+
+#[test]
+fn fast_commits_of_encrypted_names() {
+    must_find(Plant::SecretsInFastCommit, &[("closures", "fc-encrypt")]);
+}
+
+#[test]
+fn moved_blocks_of_quota_files_mapped_before_they_are_copied() {
+    must_find(Plant::QuotaBlockLate, &[("shrink-owners", "shrink-quota")]);
 }
 
 /// Threads decide it, so one run in some finds it: on devices that do a request at a time none

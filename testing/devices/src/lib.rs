@@ -15,7 +15,7 @@ mod only_read;
 mod recording;
 
 pub use counting::{CountingDevice, DeviceStats};
-pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
+pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError, sleep_until};
 pub use fault::{Fault, FaultDevice, FaultSpan};
 pub use only_read::OnlyRead;
 pub use recording::{Event, RecordingDevice};

@@ -93,6 +93,16 @@ fn long_page(name: &str, needs: &[Need], limit: Duration) {
 }
 
 #[test]
+fn casefold() {
+    page("casefold.md", &[Need::Root, Need::Fuse, Need::Tool("chattr")]);
+}
+
+#[test]
+fn encryption() {
+    page("encryption.md", &[]);
+}
+
+#[test]
 fn fast_commits() {
     page("fast-commits.md", &[Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("tune2fs")]);
 }
@@ -103,6 +113,11 @@ fn microvm() {
     let tools = ["mmdebstrap", "qemu-system-x86_64", "busybox", "umoci", "tar"].map(Need::Tool);
     let needs = [&tools[..], &[Need::Root, Need::Guest]].concat();
     long_page("microvm.md", &needs, Duration::from_secs(480));
+}
+
+#[test]
+fn network_block_devices() {
+    page("network-block-devices.md", &[Need::Tool("nbdkit")]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What `extol info` shows is what dumpe2fs shows.
 
+use std::os::unix::fs::FileExt as _;
+
 use extol_testkit::{Image, KernelMount, Need, Scratch, extol_ok, require, run_ok, text, tool};
 
 /// What dumpe2fs shows of features that Extol only reads, and of a journal device.
@@ -25,6 +27,48 @@ fn info_shows_what_dumpe2fs_shows() {
         let path = text(&image.path);
         let theirs = header(&run_ok(tool("dumpe2fs").args(["-h", path]).env("TZ", "UTC")));
         assert_eq!(header(&extol_ok(&["info", "-h", path])), theirs, "{args:?}");
+    }
+}
+
+/// Fields that few volumes have: all of them in each of these.
+#[test]
+fn info_shows_the_fields_that_dumpe2fs_shows() {
+    if !require(&["mke2fs", "dumpe2fs", "debugfs"].map(Need::Tool)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let features = "^metadata_csum,casefold,encrypt,quota,project,verity,ea_inode,orphan_file";
+    for (n, code) in [(0, 0_u8), (1, 1), (2, 5), (3, 17), (4, 18), (5, 255)] {
+        let args = ["-t", "ext4", "-O", features, "-E", "encoding_flags=strict"];
+        let image = Image::mke2fs(scratch.path(), &format!("{n}.img"), 64 << 20, &args);
+        for field in [
+            "encrypt_pw_salt 01020304-0506-0708-090a-0b0c0d0e0f10",
+            "snapshot_inum 7",
+            "snapshot_id 8",
+            "snapshot_r_blocks_count 9",
+            "snapshot_list 10",
+            "error_count 3",
+            "first_error_time 20200101",
+            "first_error_ino 12",
+            "last_error_time 20210101",
+            "last_error_block 13",
+            "overhead_clusters 77",
+        ] {
+            run_ok(tool("debugfs").args(["-w", "-R", &format!("ssv {field}"), text(&image.path)]));
+        }
+        // debugfs has no names for the errors' numbers.
+        let file = std::fs::OpenOptions::new().write(true).open(&image.path).unwrap();
+        file.write_all_at(&[code, code], 1024 + 0x27A).unwrap();
+        let path = text(&image.path);
+        let theirs = header(&run_ok(tool("dumpe2fs").args(["-h", path]).env("TZ", "UTC")));
+        assert!(theirs.iter().any(|line| line.starts_with("Encryption PW Salt")), "{theirs:#?}");
+        assert_eq!(header(&extol_ok(&["info", "-h", path])), theirs, "{code}");
+        let shown = extol_ok(&["info", path]);
+        assert!(shown.contains("Encoding of names      utf8-12.1 strict\n"), "{shown}");
+        let json = extol_ok(&["info", "--json", path]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["encoding"], "utf8-12.1");
+        assert_eq!(json["encoding_flags"], serde_json::json!(["strict"]));
     }
 }
 

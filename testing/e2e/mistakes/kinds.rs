@@ -134,10 +134,9 @@ const KINDS: &[Kind] = &[
             "umount -R DIR",
             "info -b IMAGE",
             "check -y IMAGE",
-            "check -b 32768 IMAGE",
-            "mkfs -c IMAGE",
-            "mkfs -E quotatype=usrquota IMAGE",
-            "mkfs -O encrypt -F IMAGE",
+            "check -c IMAGE",
+            "mkfs -z undo IMAGE",
+            "mkfs -O shared_blocks -F IMAGE",
         ],
     },
     Kind {

@@ -19,8 +19,14 @@ fn a_damaged_superblock_has_a_copy() {
         return;
     }
     let scratch = Scratch::new();
-    for (size, block) in [("1024", 8193), ("2048", 16384), ("4096", 32768)] {
-        let options = ["-t", "ext4", "-b", size, "-L", "data"];
+    for (size, clusters, block) in [
+        ("1024", &[][..], 8193),
+        ("2048", &[], 16384),
+        ("4096", &[], 32768),
+        ("1024", &["-O", "bigalloc"], 131_072),
+        ("1024", &["-O", "bigalloc", "-C", "4096"], 32768),
+    ] {
+        let options = [&["-t", "ext4", "-b", size, "-L", "data"], clusters].concat();
         let image = Image::mke2fs(scratch.path(), "a.img", 160 * MIB, &options);
         let path = text(&image.path);
         extol_ok(&["put", path, "/etc/hostname", "/"]);
@@ -60,6 +66,39 @@ fn a_damaged_superblock_has_a_copy() {
         assert_eq!(extol_ok(&["ls", path]).lines().count(), 2);
         image.remove();
     }
+}
+
+/// Where the first copy is lost too, another one can be named.
+#[test]
+fn another_copy_is_named_for_a_check() {
+    if !require(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let options = ["-t", "ext4", "-b", "1024"];
+    let image = Image::mke2fs(scratch.path(), "a.img", 160 * MIB, &options);
+    let path = text(&image.path);
+    let sound = run_extol(&["check", "-b", "24577", path]);
+    assert_eq!(sound.code, Some(0), "{}", sound.output);
+    assert!(sound.output.contains("block 24577: this copy of the superblock is used"));
+    for at in [1, 8193] {
+        image.write_at(1024 * at, &[0; 1024]);
+    }
+    failed(&run_extol(&["check", path]), 8, &["a.img"]);
+    for options in [&["-b", "24577"][..], &["-b", "24577", "-B", "1024"], &["-nfb24577"]] {
+        let done = run_extol(&[&["check"], options, &[path]].concat());
+        assert_eq!(done.code, Some(4), "{}", done.output);
+        let said = "bad magic number: the copy in block 24577 is used";
+        assert!(done.output.contains(said), "{}", done.output);
+        assert!(done.output.contains("DAMAGED: 1 error"), "{}", done.output);
+    }
+    failed(&run_extol(&["check", "-b", "8193", path]), 8, &["no superblock in block 8193"]);
+    failed(&run_extol(&["check", "-b", "24577", "-B", "2048", path]), 8, &["a.img"]);
+    let fix = ["-fy", "-b", "24577", "-B", "1024", path];
+    let mut fix_it = extol_testkit::tool("e2fsck");
+    let fixed = extol_testkit::run(fix_it.args(fix), std::time::Duration::from_secs(60));
+    assert_eq!(fixed.code, Some(1), "{}", fixed.output);
+    extol_ok(&["check", path]);
 }
 
 /// A copy does not say that there is something to recover: the journal does.

@@ -139,7 +139,6 @@ fn a_file_of_that_name_is_meant() {
     assert_eq!(label(&disk.part(1)), "file");
     std::fs::remove_file(scratch.join("disk.img:1")).expect("remove");
     assert_eq!(label(&disk.part(1)), "inside");
-    failed(&run_extol(&["ls", "nbd://host/export"]), 1, &["nbd:// is not supported yet"]);
     let both = run_extol(&["ls", "-o", "offset=1m", &disk.part(1)]);
     failed(&both, 1, &["offset= and sizelimit= cannot be used with a partition"]);
 }

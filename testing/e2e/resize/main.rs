@@ -7,6 +7,10 @@ mod minimum;
 mod mounted;
 mod shrink;
 
+#[path = "../../superseded.rs"]
+mod superseded;
+use superseded::is_superseded;
+
 use extol_testkit::{
     CrashLoad, ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Tree, TreeSpec,
     as_unprivileged, debugfs, e2fsck, e2fsck_fix, extol, make_tree, require, run, run_extol,
@@ -14,7 +18,7 @@ use extol_testkit::{
 };
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("resize2fs")];

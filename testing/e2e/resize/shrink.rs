@@ -239,15 +239,19 @@ fn killed_while_it_shrinks() {
         run_ok(tool("cp").arg("--sparse=always").arg(from).arg(to));
     };
     copy(&image.path, &saved);
+    // A run that is left alone shows when the others are to be killed.
+    let began = Instant::now();
+    run_ok(&mut resize(&image.path, "40M"));
+    let takes = began.elapsed();
     let mut states = std::collections::BTreeSet::new();
-    for ms in [20, 50, 80, 120, 160, 200, 300, 500] {
+    for part in 1..=12 {
         copy(&saved, &image.path);
         let mut child =
             resize(&image.path, "40M").stdout(std::process::Stdio::null()).spawn().expect("start");
-        std::thread::sleep(Duration::from_millis(ms));
+        std::thread::sleep(takes * part / 12);
         child.kill().expect("kill");
         child.wait().expect("wait");
-        let what = format!("killed after {ms} ms");
+        let what = format!("killed after {part} of 12 parts of {takes:?}");
         e2fsck_fix(&image).assert_only_recovered(&what);
         e2fsck(&image).assert_clean(&what);
         let mount = KernelMount::mount(&image, &scratch.dir("mnt"), &[]);

@@ -53,7 +53,9 @@ fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
     let mounted = || {
         let mut command = user.extol();
         command.args(["mount", "-f"]).arg(&image.path).arg(&dir);
-        ExtolMount::spawn(command, &dir).expect("a mount")
+        let mount = ExtolMount::spawn(command, &dir).expect("a mount");
+        mount.wait_until_started();
+        mount
     };
     let mount = mounted();
     let sh = |script: &str| run_ok(user.command("sh").args(["-c", script]).current_dir("/"));

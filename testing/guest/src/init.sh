@@ -36,6 +36,12 @@ done </modules/order
 # Modules that a module asks for by name are there already, or are not to be had.
 echo /bin/true >/proc/sys/kernel/modprobe
 
+if [ -e /sys/class/net/eth0 ]; then
+    ip link set lo up
+    ip addr add 10.0.2.15/24 dev eth0
+    ip link set eth0 up
+fi
+
 report ready
 sh /script
 code=$?

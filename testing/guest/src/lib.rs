@@ -19,8 +19,8 @@
 //! A run: an initramfs is written (`archive`) with busybox, e2fsprogs, the modules (`modules`)
 //! and the script; QEMU starts the kernel with it (`qemu`); the agent (`init.sh`) loads the
 //! modules, runs the script with `sh`, unmounts what is left mounted, and ends the guest. There is
-//! no disk but the images, no network, and nothing is kept from one run to the next. The kernel
-//! comes from `scripts/guest.sh`.
+//! no disk but the images, no network unless it is asked for, and nothing is kept from one run to
+//! the next. The kernel comes from `scripts/guest.sh`.
 //!
 //! - GU-1: Nothing hangs. A run that passes its limit is killed, and so is QEMU when the thread
 //!   that waits for it ends.
@@ -55,6 +55,7 @@ pub struct Guest {
     files: Vec<(String, Vec<u8>)>,
     memory: u32,
     limit: Duration,
+    network: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -138,6 +139,7 @@ impl Guest {
             files: Vec::new(),
             memory: 512,
             limit: Duration::from_secs(120),
+            network: false,
         }
     }
 
@@ -177,6 +179,14 @@ impl Guest {
     pub fn file(mut self, path: &str, contents: impl Into<Vec<u8>>) -> Self {
         self.files.push((path.to_owned(), contents.into()));
         self
+    }
+
+    /// Connects the guest to the host: it has the address 10.0.2.15, and at 10.0.2.2 it reaches
+    /// what listens at 127.0.0.1 of the host.
+    #[must_use]
+    pub fn network(mut self) -> Self {
+        self.network = true;
+        self.module("virtio_net")
     }
 
     /// Memory in MiB, instead of 512.

@@ -1,17 +1,19 @@
 //! Runs a script in the guest, by hand:
 //!
 //! ```text
-//! $ cargo run -q -p extol-guest -- [-m MODULE]... [-p PROGRAM]... [-r] [IMAGE]... <SCRIPT
+//! $ cargo run -q -p extol-guest -- [OPTION]... [IMAGE]... <SCRIPT
 //! ```
 //!
-//! `-r` makes the next image read-only. Prints what the script printed, and on standard error what
-//! the kernel had to say. The exit code is the script's; 100 after `power-cut`, 101 if the guest
-//! failed.
+//! `-m MODULE` loads a module, `-p PROGRAM` brings a program of the host, `-l SECONDS` sets the
+//! limit, `-r` makes the next image read-only. Prints what the script printed, and on standard
+//! error what the kernel had to say. The exit code is the script's; 100 after `power-cut`, 101 if
+//! the guest failed.
 
 use extol_guest::{End, Guest};
 use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let mut guest = Guest::new();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
         guest = match word.as_str() {
             "-m" => guest.module(&value()),
             "-p" => guest.program(&value()),
+            "-l" => guest.limit(Duration::from_secs(value().parse().unwrap_or(120))),
             "-r" => guest.drive_read_only(Path::new(&value())),
             image => guest.drive(Path::new(image)),
         };

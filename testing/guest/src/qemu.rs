@@ -42,6 +42,9 @@ fn command(guest: &Guest, console: &Path, kernel: &Path, initramfs: &Path) -> Co
         command.arg("-chardev").arg(format!("file,id={id},path={}", option(path)));
         command.args(["-serial", &format!("chardev:{id}")]);
     }
+    if guest.network {
+        command.args(["-netdev", "user,id=host,ipv6=off", "-device", "virtio-net-pci,netdev=host"]);
+    }
     for (nr, drive) in guest.drives.iter().enumerate() {
         let node = serde_json::json!({
             "driver": "raw", "node-name": format!("drive{nr}"), "read-only": drive.read_only,

@@ -4,13 +4,17 @@
 //! place (see `first_dir`), so that a seed or an input means the same damage on every machine.
 //! Times, and the generations of inodes, differ; checksums hide that.
 
+mod more;
+
+pub use more::KEY;
+
 use std::sync::OnceLock;
 
 use extol::mkfs::{FsType, MkfsOptions, mkfs};
 use extol::vfs::{Creds, Fallocate, FileSystem, NewNode, Rdev, XattrSet};
 use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice, MemDevice};
-use extol_ondisk::extent;
+use extol_ondisk::{Compat, Incompat, RoCompat, Superblock, extent};
 
 use crate::disk::{Disk, pattern};
 use crate::layout::{Kind, Layout, read};
@@ -30,9 +34,34 @@ pub struct Variant {
     /// Ends with a crash: the log has something in it, and orphans wait.
     dirty: bool,
     options: &'static str,
+    /// Bytes of a cluster.
+    cluster: Option<u32>,
+    revision: Option<u32>,
+    /// Puts more into it.
+    more: fn(&Ext4),
+    /// Changes its superblock when all is in it. e2fsck may not like that.
+    patch: Option<fn(&mut Superblock)>,
+    /// It can be mounted read-only alone.
+    pub read_only: bool,
+}
+
+impl Variant {
+    /// Options of a mount, or `ro` if it cannot be mounted with them.
+    #[must_use]
+    pub fn options(&self, options: &'static str) -> &'static str {
+        if self.read_only { "ro" } else { options }
+    }
+
+    /// True if e2fsck must call it clean.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.patch.is_none()
+    }
 }
 
 const MUST: &str = "a step on a sound volume";
+/// The kind with an encrypted directory, whose key is [`KEY`].
+pub const ENCRYPTED: &str = "encrypt";
 
 const EXT4: Variant = Variant {
     name: "ext4-1k",
@@ -44,6 +73,21 @@ const EXT4: Variant = Variant {
     groups: None,
     dirty: false,
     options: "",
+    cluster: None,
+    revision: None,
+    more: |_| {},
+    patch: None,
+    read_only: false,
+};
+
+const EXT2: Variant =
+    Variant { name: "ext2-4k", fs_type: FsType::Ext2, mib: 8, block: 4096, ..EXT4 };
+
+const READ_ONLY: Variant = Variant {
+    name: "read-only",
+    patch: Some(|sb| sb.feature_ro_compat |= RoCompat::READONLY),
+    read_only: true,
+    ..EXT4
 };
 
 /// All kinds. (New ones at the end: inputs of the fuzzer name them by number.)
@@ -58,7 +102,7 @@ pub const VARIANTS: &[Variant] = &[
         ..EXT4
     },
     Variant { name: "ext3", fs_type: FsType::Ext3, ..EXT4 },
-    Variant { name: "ext2-4k", fs_type: FsType::Ext2, mib: 8, block: 4096, ..EXT4 },
+    EXT2,
     Variant {
         name: "groups",
         features: "^resize_inode,meta_bg",
@@ -70,7 +114,39 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "dirty-ext3", fs_type: FsType::Ext3, dirty: true, ..EXT4 },
     Variant { name: "dirty-datajournal", dirty: true, options: "data=journal", ..EXT4 },
     Variant { name: "dirty-nocsum", features: "^metadata_csum,^64bit", dirty: true, ..EXT4 },
-    Variant { name: "ea-inode", features: "ea_inode", ..EXT4 },
+    Variant { name: "ea-inode", features: "ea_inode", more: more::large_values, ..EXT4 },
+    Variant { name: "bigalloc", features: "bigalloc", cluster: Some(4096), ..EXT4 },
+    Variant { name: "casefold", features: "casefold", more: more::folded, ..EXT4 },
+    Variant { name: "quota", features: "quota,project", more: more::owned, ..EXT4 },
+    Variant { name: "verity", features: "verity", mib: 8, more: more::verified, ..EXT4 },
+    Variant { name: ENCRYPTED, more: more::secret, ..EXT4 },
+    Variant {
+        name: "quota-bigalloc",
+        features: "quota,project,bigalloc,ea_inode",
+        cluster: Some(2048),
+        more: |fs| {
+            more::owned(fs);
+            more::large_values(fs);
+        },
+        ..EXT4
+    },
+    READ_ONLY,
+    Variant {
+        name: "shared-blocks",
+        patch: Some(|sb| sb.feature_ro_compat |= RoCompat::SHARED_BLOCKS),
+        ..READ_ONLY
+    },
+    Variant { name: "hurd", patch: Some(|sb| sb.creator_os = 1), read_only: true, ..EXT2 },
+    Variant { name: "revision-0", revision: Some(0), ..EXT2 },
+    Variant {
+        name: "orphanfile-without-log",
+        features: "orphan_file",
+        patch: Some(|sb| {
+            sb.feature_compat.remove(Compat::HAS_JOURNAL);
+            sb.journal_inum = 0;
+        }),
+        ..EXT4
+    },
 ];
 
 /// A volume and what is where on it.
@@ -109,6 +185,8 @@ fn empty(v: &Variant) -> MemDevice {
         blocks_per_group: v.groups.map(|g| g.0),
         groups_per_flex: v.groups.map(|g| g.1),
         inodes: v.groups.map(|g| g.2),
+        cluster_size: v.cluster,
+        revision: v.revision,
         uuid: Some("5a3c1f00-1111-4222-8333-0123456789ab".into()),
         ..MkfsOptions::default()
     };
@@ -147,12 +225,25 @@ fn make(v: &Variant) -> Base {
     let fs = Ext4::open(disk.clone(), &options(v.options)).expect(MUST);
     first_dir(&fs, v);
     fill(&fs);
-    if v.features.contains("ea_inode") {
-        give_large_values(&fs);
-    }
+    (v.more)(&fs);
     fs.unmount().expect(MUST);
     drop(fs);
-    deepen(&disk.mem);
+    // (In clusters blocks that follow each other cannot change their places in the file.)
+    if v.cluster.is_none() {
+        deepen(&disk.mem);
+    }
+    if v.name == ENCRYPTED {
+        more::patch(&disk.mem, |sb| sb.feature_incompat |= Incompat::ENCRYPT);
+        more::encrypt(&disk.mem);
+        let mut options = options(v.options);
+        options.keys.add(&KEY).expect(MUST);
+        let fs = Ext4::open(disk.clone(), &options).expect(MUST);
+        more::secrets(&fs);
+        fs.unmount().expect(MUST);
+    }
+    if let Some(change) = v.patch {
+        more::patch(&disk.mem, change);
+    }
     if !v.dirty {
         let image = disk.mem.snapshot();
         return Base { layout: Layout::of(&image), image };
@@ -187,18 +278,6 @@ fn make_file(fs: &Ext4, dir: u32, name: &str) -> u32 {
 
 fn make_dir(fs: &Ext4, dir: u32, name: &str) -> u32 {
     fs.create(dir, name.as_bytes(), NewNode::Directory, 0o755, 0, creds()).expect(MUST).id.ino
-}
-
-/// Attributes whose values are in inodes of their own, shared by files. (Not for a short link:
-/// e2fsck 1.47 takes the blocks of its value for a map.)
-fn give_large_values(fs: &Ext4) {
-    let t = fs.lookup(fs.root(), b"t").expect(MUST).id.ino;
-    for (name, seed) in [("small1", 1), ("small3", 1), ("small1", 2), ("slow-link", 2)] {
-        let ino = fs.lookup(t, name.as_bytes()).expect(MUST).id.ino;
-        let attribute = format!("trusted.large{seed}");
-        let value = vec![seed; 4000 * usize::from(seed)];
-        fs.setxattr(ino, attribute.as_bytes(), &value, XattrSet::Any).expect(MUST);
-    }
 }
 
 fn fill(fs: &Ext4) {

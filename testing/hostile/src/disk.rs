@@ -31,6 +31,8 @@ pub struct Zone {
     pub partial: bool,
     /// Is it the log?
     pub log: bool,
+    /// Is it still to be zeroed (a table of inodes)?
+    pub unzeroed: bool,
 }
 
 /// Memory that watches.
@@ -106,7 +108,8 @@ impl Disk {
         }
         let from = zones.partition_point(|z| z.end <= offset);
         for z in zones[from..].iter().take_while(|z| z.start < offset + len) {
-            if is_data || gone || !z.partial {
+            let is_meant = z.unzeroed && (gone || is_part);
+            if is_data || !is_meant && (gone || !z.partial) {
                 let what = if is_data { "file data" } else { "zeros or a part of a block" };
                 if std::env::var_os("EXTOL_SEED").is_some() {
                     eprintln!("{z:?}\n{}", std::backtrace::Backtrace::force_capture());

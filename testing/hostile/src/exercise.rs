@@ -14,6 +14,7 @@ use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 
+use crate::base::KEY;
 use crate::choices::Choices;
 use crate::disk::{Disk, pattern};
 use crate::layout::{self, Layout};
@@ -77,7 +78,11 @@ struct Run<'a> {
 /// Opens, walks, changes, closes.
 pub fn exercise(disk: &Arc<Disk>, layout: &Layout, plan: &Plan, rng: &mut Choices) -> Outcome {
     let before = disk.mem.snapshot();
-    let fs = match Ext4::open(disk.clone(), &plan.options) {
+    let mut options = plan.options.clone();
+    if !options.access.read_only {
+        let _ = options.keys.add(&KEY);
+    }
+    let fs = match Ext4::open(disk.clone(), &options) {
         Ok(fs) => fs,
         Err(e) => {
             let mut wrong = disk.found();
@@ -299,6 +304,7 @@ impl Run<'_> {
             self.saw(fs.read(ino, at, &mut buf));
         }
         self.saw(fs.seek(ino, some, Seek::Data));
+        self.saw(fs.measure_verity(ino));
         self.saw(fs.seek(ino, 0, Seek::Hole));
         if let Some(extents) = self.saw(fs.fiemap(ino, 0, u64::MAX))
             && extents.len() > 100_000

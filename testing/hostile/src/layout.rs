@@ -9,7 +9,7 @@ use extol_ondisk::{
     Geometry, GroupDesc, GroupFlags, GroupNr, Inode, InodeFlags, InodeNr, Superblock, dirent,
 };
 
-use crate::disk::Zone;
+use crate::disk::{Zone, pattern};
 
 /// What lies at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,8 @@ pub enum Kind {
     Attributes,
     /// A block of the orphan file.
     Orphans,
+    /// A block of a quota file, or one of what is behind a file of fs-verity.
+    Own,
     /// The journal's superblock.
     JournalSuper,
     /// A descriptor in the log.
@@ -249,9 +251,11 @@ pub fn zones(dev: &MemDevice) -> Option<(u64, Vec<Zone>)> {
     let (sb, geo) = geometry(dev)?;
     let bs = u64::from(geo.block_size.bytes());
     let mut zones = Vec::new();
-    let mut add = |start: u64, len: u64, partial: bool| {
-        zones.push(Zone { start: start * bs, end: (start + len) * bs, partial, log: false });
+    let mut push = |start: u64, len: u64, partial: bool, unzeroed: bool| {
+        let (start, end) = (start * bs, (start + len) * bs);
+        zones.push(Zone { start, end, partial, log: false, unzeroed });
     };
+    let mut add = |start, len, partial| push(start, len, partial, false);
     add(0, geo.super_block().0.0 + 1, true);
     for g in 0..geo.groups() {
         let first = geo.group_first_block(GroupNr(g)).0;
@@ -260,11 +264,17 @@ pub fn zones(dev: &MemDevice) -> Option<(u64, Vec<Zone>)> {
         if base > skip {
             add(first + skip, base - skip, false);
         }
-        if let Some((desc, _)) = desc(dev, &geo, g) {
-            add(desc.block_bitmap, 1, false);
-            add(desc.inode_bitmap, 1, false);
-            add(desc.inode_table, u64::from(geo.inode_table_blocks), false);
+    }
+    for g in 0..geo.groups() {
+        let Some((desc, _)) = desc(dev, &geo, g) else { continue };
+        // A damaged descriptor may name blocks of a file: what is written there begins as these do.
+        let is_metadata = |nr: &u64| read(dev, nr.saturating_mul(bs), 16) != pattern(16);
+        let unzeroed = geo.has_gdt_csum() && !desc.flags.contains(GroupFlags::INODE_ZEROED);
+        let table = desc.inode_table..desc.inode_table + u64::from(geo.inode_table_blocks);
+        for nr in [desc.block_bitmap, desc.inode_bitmap].into_iter().filter(is_metadata) {
+            push(nr, 1, false, false);
         }
+        table.filter(is_metadata).for_each(|nr| push(nr, 1, false, unzeroed));
     }
     if sb.journal_inum != 0
         && let Some(raw) = inode(dev, &geo, sb.journal_inum)
@@ -277,6 +287,7 @@ pub fn zones(dev: &MemDevice) -> Option<(u64, Vec<Zone>)> {
                 end: (start + len) * bs,
                 partial: true,
                 log: true,
+                unzeroed: false,
             });
         }
     }
@@ -391,6 +402,15 @@ impl Layout {
             for (_, start, len) in &walk.runs {
                 (*start..start + len).for_each(|nr| push(Kind::Orphans, nr));
             }
+        }
+        let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum];
+        let end = raw.size.div_ceil(bs as u64);
+        for (lblk, start, len) in &walk.runs {
+            let own = |lblk: u64| {
+                quotas.contains(&ino) || raw.flags.contains(InodeFlags::VERITY) && lblk >= end
+            };
+            let pairs = (*lblk..lblk + len).zip(*start..);
+            pairs.filter(|pair| own(pair.0)).for_each(|pair| push(Kind::Own, pair.1));
         }
         if ino == sb.journal_inum {
             for (_, start, len) in &walk.runs {

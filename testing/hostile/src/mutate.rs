@@ -201,7 +201,9 @@ impl Mutator<'_> {
             Kind::JournalCommit => *self.rng.pick(JOURNAL_COMMIT),
             Kind::JournalRevoke => *self.rng.pick(JOURNAL_REVOKE),
             Kind::BlockBitmap(_) | Kind::InodeBitmap(_) => (self.rng.below(b.len().min(512)), 1),
-            Kind::Indirect | Kind::JournalCopy { .. } => random_word,
+            // Most of what these have is at their beginning.
+            Kind::Own if self.rng.one_in(2) => (self.rng.below(64), 1),
+            Kind::Own | Kind::Indirect | Kind::JournalCopy { .. } => random_word,
         };
         let old = get(b, field);
         let new = self.nasty(old, field.1, own);

@@ -228,6 +228,22 @@ impl ExtolMount {
         assert_eq!(mounted_type(&self.dir), None, "the mount must be gone");
     }
 
+    /// Waits until signals end the mount: a signal before ends its start, which is a failure.
+    ///
+    /// # Panics
+    /// If that takes a minute.
+    #[track_caller]
+    pub fn wait_until_started(&self) {
+        let pid = self.pid().and_then(|p| rustix::process::Pid::from_raw(p as i32));
+        let pid = pid.expect("a live daemon");
+        let start = Instant::now();
+        // (The thread that watches the volume starts behind that.)
+        while !threads_of(pid).contains(": watch in ") {
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", threads_of(pid));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     #[track_caller]
     fn wait_for_end(&mut self) -> ExitStatus {
         let start = Instant::now();

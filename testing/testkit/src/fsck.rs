@@ -108,8 +108,7 @@ fn journal_args(image: &Image, command: &mut Command) {
     }
 }
 
-fn e2fsck_run(image: &Image, mode: &str) -> FsckReport {
-    let mut command = tool("e2fsck");
+fn e2fsck_run(mut command: Command, image: &Image, mode: &str) -> FsckReport {
     command.arg(mode);
     journal_args(image, &mut command);
     let done = run(command.arg(&image.path), Duration::from_secs(300));
@@ -119,13 +118,19 @@ fn e2fsck_run(image: &Image, mode: &str) -> FsckReport {
 /// `e2fsck -fn`: looks at everything, changes nothing.
 #[must_use]
 pub fn e2fsck(image: &Image) -> FsckReport {
-    e2fsck_run(image, "-fn")
+    e2fsck_run(tool("e2fsck"), image, "-fn")
+}
+
+/// The same by the e2fsck of `scripts/newest-e2fsprogs.sh` ([`Need::NewE2fsck`](crate::Need)).
+#[must_use]
+pub fn new_e2fsck(image: &Image) -> FsckReport {
+    e2fsck_run(Command::new(crate::need::new_e2fsck_path()), image, "-fn")
 }
 
 /// `e2fsck -fy`: recovers and repairs.
 #[must_use]
 pub fn e2fsck_fix(image: &Image) -> FsckReport {
-    e2fsck_run(image, "-fy")
+    e2fsck_run(tool("e2fsck"), image, "-fy")
 }
 
 /// Output of one debugfs request on an image that nothing has mounted read-write.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 const SET_POLICY: u32 = 0x800c_6613;
 const ADD_KEY: u32 = 0xc050_6617;
+const GET_POLICY_EX: u32 = 0xc009_6616;
 const GET_NONCE: u32 = 0x8010_661b;
 /// Bytes of `struct fscrypt_add_key_arg` before the key.
 const ADD_KEY_LEN: usize = 80;
@@ -36,6 +37,19 @@ pub fn add_encryption_key(dir: &Path, descriptor: Option<[u8; 8]>, raw: &[u8]) -
 /// What Linux answers.
 pub fn set_encryption_policy(dir: &Path, policy: &[u8]) -> std::io::Result<()> {
     raw_ioctl(&File::open(dir)?, SET_POLICY, &mut policy.to_vec())
+}
+
+/// The policy of an encrypted file, in the form of [`set_encryption_policy`].
+///
+/// # Errors
+/// What Linux answers.
+pub fn encryption_policy(path: &Path) -> std::io::Result<Vec<u8>> {
+    // `struct fscrypt_get_policy_ex_arg`: the length, and room for the longest policy.
+    let mut argument = [&24_u64.to_ne_bytes()[..], &[0; 24]].concat();
+    raw_ioctl(&File::open(path)?, GET_POLICY_EX, &mut argument)?;
+    let policy = argument.split_off(8);
+    let len = if policy[0] == 0 { 12 } else { 24 };
+    Ok(policy[..len].to_vec())
 }
 
 /// The nonce of an encrypted file.

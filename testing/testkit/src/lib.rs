@@ -18,6 +18,7 @@
 //! loudly, or fails it when `EXTOL_NO_SKIP=1` is set, as CI does.
 
 mod command;
+mod export;
 mod extol;
 mod fsck;
 mod fscrypt;
@@ -29,6 +30,7 @@ mod loopdev;
 mod make_tree;
 mod mapped;
 mod mount;
+mod nbd;
 mod need;
 mod program;
 mod rig;
@@ -40,9 +42,10 @@ mod tree;
 mod user;
 
 pub use command::{Finished, find_tool, run, run_ok, tool};
+pub use export::ExtolExport;
 pub use extol::{ExtolMount, MountFailed};
-pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
-pub use fscrypt::{add_encryption_key, encryption_nonce, set_encryption_policy};
+pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix, new_e2fsck};
+pub use fscrypt::{add_encryption_key, encryption_nonce, encryption_policy, set_encryption_policy};
 pub use image::Image;
 pub use ioctl::{MountRequest, Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
 pub use layers::{assert_drawing, assert_layers};
@@ -51,6 +54,7 @@ pub use loopdev::LoopDevice;
 pub use make_tree::{TreeSpec, acl, make_tree};
 pub use mapped::{map_read, map_write};
 pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, unmount};
+pub use nbd::{Cut, NbdServer};
 pub use need::{Need, guest_kernel, require};
 pub use program::{extol, extol_ok, extol_path, refused, run_extol, text};
 pub use rig::{Rig, as_unprivileged, daemon_of};

@@ -28,6 +28,8 @@ pub enum Need {
     DirectIo,
     /// The Linux guest in QEMU can run.
     Guest,
+    /// A newer e2fsck than the system's is there.
+    NewE2fsck,
 }
 
 impl Need {
@@ -70,6 +72,7 @@ impl Need {
                         .all(|name| find_tool(name).is_some())
                     && guest_kernel().join("vmlinux").exists()
             }
+            Self::NewE2fsck => new_e2fsck_path().is_file(),
         }
     }
 }
@@ -87,6 +90,9 @@ impl std::fmt::Display for Need {
             Self::User(name) => write!(f, "the user {name}"),
             Self::DirectIo => write!(f, "direct I/O in {}", std::env::temp_dir().display()),
             Self::Guest => write!(f, "the guest (scripts/install-deps.sh, scripts/guest.sh)"),
+            Self::NewE2fsck => {
+                write!(f, "a newer e2fsck (scripts/newest-e2fsprogs.sh, or EXTOL_E2FSCK=PROGRAM)")
+            }
         }
     }
 }
@@ -98,10 +104,21 @@ impl std::fmt::Display for Need {
 /// If the system does not say where that is.
 #[must_use]
 pub fn guest_kernel() -> PathBuf {
+    target_directory().join("guest/linux")
+}
+
+/// The newer e2fsck: that of `EXTOL_E2FSCK`, or the one that `scripts/newest-e2fsprogs.sh` fetches.
+pub(crate) fn new_e2fsck_path() -> PathBuf {
+    let given = std::env::var_os("EXTOL_E2FSCK").map(PathBuf::from);
+    given.unwrap_or_else(|| target_directory().join("e2fsprogs/e2fsck"))
+}
+
+/// Cargo's target directory, by the place of this program.
+fn target_directory() -> PathBuf {
     let program = std::env::current_exe().expect("path of the program");
     let deps = Path::new("deps");
     let above = if program.parent().is_some_and(|dir| dir.ends_with(deps)) { 3 } else { 2 };
-    program.ancestors().nth(above).unwrap_or(Path::new("/")).join("guest/linux")
+    program.ancestors().nth(above).unwrap_or(Path::new("/")).to_owned()
 }
 
 /// True if the machine has everything that a test needs. If not, prints one line that names what is

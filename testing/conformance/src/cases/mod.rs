@@ -1,6 +1,6 @@
 //! The cases: what a program can see of a file system, by subject matter.
 
-use extol_testkit::{Image, KernelMount, Scratch, debugfs, run_ok, tool};
+use extol_testkit::{Image, KernelMount, Scratch, debugfs, dump_super, run_ok, tool};
 use rustix::fs::{FileType, OFlags, RenameFlags, SeekFrom, XattrFlags};
 
 use crate::posix::{Caller, Fd, Posix, Stat, Time};
@@ -71,55 +71,114 @@ const EXT4: &[&str] = &["ext4"];
 const EXT4_1K: &[&str] = &["ext4", "1k", "bigalloc"];
 const LAYOUTS: &[&str] = &["ext4", "1k", "bigalloc", "inline", "ext3", "ext2"];
 
+const LIKE_LINUX: Volume =
+    Volume { name: "", mke2fs: &[], prepare: None, linux: None, like: None, is_encrypted: false };
+
 /// Kinds of volumes.
 pub const VOLUMES: &[Volume] = &[
-    Volume { name: "ext4", mke2fs: &["-t", "ext4", "-b", "4096"], prepare: None },
-    Volume { name: "1k", mke2fs: &["-t", "ext4", "-b", "1024"], prepare: None },
+    Volume { name: "ext4", mke2fs: &["-t", "ext4", "-b", "4096"], ..LIKE_LINUX },
+    Volume { name: "1k", mke2fs: &["-t", "ext4", "-b", "1024"], ..LIKE_LINUX },
     Volume {
         name: "bigalloc",
         mke2fs: &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
-        prepare: None,
+        ..LIKE_LINUX
     },
     Volume {
         name: "inline",
         mke2fs: &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
-        prepare: None,
+        ..LIKE_LINUX
     },
-    Volume { name: "ext3", mke2fs: &["-t", "ext3", "-b", "1024"], prepare: None },
-    Volume { name: "ext2", mke2fs: &["-t", "ext2", "-b", "4096"], prepare: None },
-    Volume { name: "small", mke2fs: &["-t", "ext4", "-I", "128", "-b", "1024"], prepare: None },
+    Volume { name: "ext3", mke2fs: &["-t", "ext3", "-b", "1024"], ..LIKE_LINUX },
+    Volume { name: "ext2", mke2fs: &["-t", "ext2", "-b", "4096"], ..LIKE_LINUX },
+    Volume { name: "small", mke2fs: &["-t", "ext4", "-I", "128", "-b", "1024"], ..LIKE_LINUX },
     Volume {
         name: "values",
         mke2fs: &["-t", "ext4", "-b", "1024", "-O", "ea_inode"],
-        prepare: None,
+        ..LIKE_LINUX
     },
     Volume {
         name: "plain",
         mke2fs: &["-t", "ext4", "-O", "^flex_bg,^metadata_csum", "-m", "10"],
-        prepare: None,
+        ..LIKE_LINUX
     },
     Volume {
         name: "meta_bg",
         mke2fs: &["-t", "ext4", "-O", "meta_bg,^resize_inode"],
-        prepare: None,
+        ..LIKE_LINUX
     },
     Volume {
         name: "sparse2",
         mke2fs: &["-t", "ext4", "-O", "sparse_super2", "-E", "num_backup_sb=1"],
-        prepare: None,
+        ..LIKE_LINUX
     },
-    Volume { name: "links", mke2fs: &["-t", "ext4"], prepare: Some(many_links) },
+    Volume { name: "links", mke2fs: &["-t", "ext4"], prepare: Some(many_links), ..LIKE_LINUX },
     Volume {
         name: "dirs",
         mke2fs: &["-t", "ext4", "-b", "1024", "-O", "dir_nlink"],
         prepare: Some(many_dirs),
+        ..LIKE_LINUX
     },
     Volume {
         name: "dirs-",
         mke2fs: &["-t", "ext4", "-b", "1024", "-O", "^dir_nlink"],
         prepare: Some(many_dirs),
+        ..LIKE_LINUX
+    },
+    // What this kernel may not be built with changes nothing for ordinary files: Linux has the same
+    // volume without it.
+    Volume {
+        name: "casefold",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "casefold"],
+        linux: Some(&["-t", "ext4", "-b", "1024"]),
+        like: Some("1k"),
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "quota",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "quota,project,bigalloc", "-C", "4096"],
+        linux: Some(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"]),
+        like: Some("bigalloc"),
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "verity",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "verity"],
+        like: Some("ext4"),
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "encrypt",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "encrypt,stable_inodes"],
+        like: Some("ext4"),
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "encrypted",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "encrypt"],
+        like: Some("ext4"),
+        is_encrypted: true,
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "revision 0",
+        mke2fs: &["-r", "0", "-b", "4096"],
+        like: Some("ext2"),
+        ..LIKE_LINUX
+    },
+    Volume {
+        name: "orphans without log",
+        mke2fs: &["-t", "ext4", "-O", "orphan_file", "-b", "4096"],
+        prepare: Some(without_log),
+        like: Some("bigalloc"),
+        ..LIKE_LINUX
     },
 ];
+
+/// The orphan file stays, and is not used any more.
+fn without_log(image: &Image) {
+    run_ok(tool("tune2fs").args(["-O", "^has_journal"]).arg(&image.path));
+    assert!(dump_super(image).contains("orphan_file"), "tune2fs must have left it");
+}
 
 /// 65000 names would take long to make; debugfs sets the count instead.
 fn many_links(image: &Image) {

@@ -38,6 +38,7 @@ use rustix::fs::{FallocateFlags, FileType, OFlags, RenameFlags, SeekFrom, XattrF
 use rustix::io::Errno;
 
 use crate::posix::{Caller, Entry, Fd, Posix, Remount, Result, Space, Stat, Time};
+use crate::secret;
 
 /// An error of the library, as a front end would tell it.
 fn errno(e: FsError) -> Errno {
@@ -58,6 +59,7 @@ struct Open {
 struct Shared {
     image: PathBuf,
     options: String,
+    with_key: bool,
     fs: RwLock<Option<Arc<Ext4>>>,
     open: RwLock<HashMap<Fd, Arc<Open>>>,
     next: AtomicU32,
@@ -71,8 +73,11 @@ pub struct Library {
     caller: Caller,
 }
 
-fn open_volume(image: &std::path::Path, options: &str) -> Arc<Ext4> {
-    let options = MountOptions::parse(options).expect("mount options");
+fn open_volume(image: &std::path::Path, options: &str, with_key: bool) -> Arc<Ext4> {
+    let mut options = MountOptions::parse(options).expect("mount options");
+    if with_key {
+        options.keys.add(&secret::key()).expect("a good key");
+    }
     Ext4::open_path(image, &options).unwrap_or_else(|e| panic!("open {}: {e}", image.display()))
 }
 
@@ -83,10 +88,16 @@ impl Library {
     /// If that fails.
     #[must_use]
     pub fn new(image: PathBuf, options: &str) -> Self {
-        let fs = open_volume(&image, options);
+        Self::with_key(image, options, false)
+    }
+
+    /// Opens a volume, perhaps with the key of [`secret`].
+    pub(crate) fn with_key(image: PathBuf, options: &str, with_key: bool) -> Self {
+        let fs = open_volume(&image, options, with_key);
         let shared = Shared {
             image,
             options: options.to_owned(),
+            with_key,
             fs: RwLock::new(Some(fs)),
             open: RwLock::default(),
             next: AtomicU32::new(0),
@@ -330,7 +341,7 @@ impl Posix for Library {
         }
         // The image's lock goes with the last owner of the volume.
         drop(fs);
-        let fs = open_volume(&self.shared.image, &self.shared.options);
+        let fs = open_volume(&self.shared.image, &self.shared.options, self.shared.with_key);
         *self.shared.fs.write().unwrap_or_else(PoisonError::into_inner) = Some(fs);
     }
 }

@@ -1,5 +1,7 @@
 //! What actors do to the file that all of them write.
 
+use std::path::Path;
+
 use extol::OpenOptions;
 
 use super::{Actor, Done};
@@ -30,7 +32,7 @@ impl Actor {
 
     /// fsync or fdatasync of the common file.
     pub fn sync_common(&mut self, data_only: bool) -> Done {
-        if self.sync_full(COMMON, COMMON, data_only)?.is_some() {
+        if self.sync_full(Path::new(COMMON), COMMON, data_only)?.is_some() {
             self.history.common_synced(data_only);
         }
         Ok(())

@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom as _;
 use super::Workload;
 use crate::actor::{Actor, Done};
 use crate::model::Kind;
+use crate::variant::Variant;
 
 pub(super) fn all() -> Vec<Box<dyn Workload>> {
     vec![
@@ -29,6 +30,11 @@ impl Workload for Mix {
 
     fn about(&self) -> &'static str {
         "all operations at random, a sync now and then"
+    }
+
+    fn suits(&self, variant: &Variant) -> bool {
+        let own = variant.has_feature("quota") || variant.is_encrypted() || variant.has_spellings();
+        own || !variant.lazy_tables && !variant.grows && !variant.small_groups
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {

@@ -10,9 +10,12 @@ mod closures;
 mod grow;
 mod lazy_init;
 mod mixes;
+mod owners;
 mod resizes;
 mod shrink_data;
 mod shrink_inodes;
+mod shrink_owners;
+mod spellings;
 mod values;
 
 use crate::actor::{Actor, Done};
@@ -51,7 +54,12 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// True if a sweep over all volumes should try this one: volumes that are there for one load
     /// are of no use to others.
     fn suits(&self, variant: &Variant) -> bool {
-        !variant.lazy_tables && !variant.grows && !variant.small_groups
+        !variant.lazy_tables
+            && !variant.grows
+            && !variant.small_groups
+            && !variant.has_feature("quota")
+            && !variant.is_encrypted()
+            && !variant.has_spellings()
     }
 
     /// Rounds of a quick run: so many that the log wraps where that is the point.
@@ -72,7 +80,10 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     list.push(Box::new(resizes::Shrink { moves_tables: false }));
     list.push(Box::new(resizes::Shrink { moves_tables: true }));
     list.push(Box::new(shrink_inodes::ShrinkInodes));
+    list.push(Box::new(shrink_owners::ShrinkOwners));
     list.push(Box::new(values::Values));
+    list.push(Box::new(owners::Owners));
+    list.push(Box::new(spellings::Spellings));
     list
 }
 

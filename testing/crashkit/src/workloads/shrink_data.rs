@@ -24,8 +24,8 @@ impl Workload for ShrinkData {
 
     fn suits(&self, variant: &Variant) -> bool {
         let small = variant.lazy_tables || variant.grows || variant.small_groups;
-        // Blocks do not move between clusters.
-        !small && !variant.has_feature("bigalloc")
+        // Blocks of quota files do not move.
+        !small && !variant.has_feature("quota")
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {

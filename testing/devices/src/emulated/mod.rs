@@ -32,6 +32,7 @@ mod tests;
 mod wait;
 
 pub use profile::{Profile, ProfileError};
+pub use wait::until as sleep_until;
 
 use crate::{CountingDevice, DeviceStats};
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, total_len};

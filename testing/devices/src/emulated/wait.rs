@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const WAKE: Duration = Duration::from_micros(50);
 
 /// Returns at `end`, or at once if that is over.
-pub(super) fn until(end: Instant) {
+pub fn until(end: Instant) {
     let left = end.saturating_duration_since(Instant::now());
     if left > 2 * WAKE {
         sleep_exactly(left - WAKE);

@@ -11,10 +11,12 @@
 //! | `journal_log` | a journal superblock and a list of blocks of the log |
 //! | `fast_commit` | records, or the bytes of the fast-commit area (checksums are made right), on a sound volume |
 //! | `fuse_request` | requests of the kernel |
+//! | `nfs_request` | requests of NFS clients |
 //! | `mount_options` | the text |
 //! | `verity` | where the file ends, a descriptor, its tree |
 //! | `fscrypt` | a context (its length first), then a name or target |
 //! | `casefold` | two names (the length of one first) |
+//! | `nbd` | a byte for TLS, then what a server says; or an address |
 //! | `tar` | an archive (its checksums are made right), plain or compressed |
 //! | `identify`, `partition_table`, `qcow2`, `vmdk`, `vhdx` | places on a device, and the bytes there: see [`disks`](mod@disks) |
 //! | `container` | a file that packs a volume, as it is |
@@ -28,6 +30,8 @@ pub mod disks;
 mod fast;
 mod features;
 mod journal;
+mod network;
+mod nfs;
 mod quota;
 mod requests;
 mod resize;
@@ -37,7 +41,7 @@ pub mod volume;
 /// A target.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name: that of its binary, its corpus and its cases.
+    /// Its name: that of its corpus and its cases.
     pub name: &'static str,
     /// Runs it on an input.
     pub run: fn(&[u8]),
@@ -65,12 +69,14 @@ pub const ALL: &[Target] = &[
     Target { name: "verity", run: features::verity },
     Target { name: "fscrypt", run: features::fscrypt },
     Target { name: "casefold", run: features::casefold },
+    Target { name: "nbd", run: network::nbd },
     Target { name: "mmp", run: decoders::mmp },
     Target { name: "bitmap", run: decoders::bitmap },
     Target { name: "journal_format", run: journal::format },
     Target { name: "journal_log", run: journal::log },
     Target { name: "fast_commit", run: fast::fast_commit },
     Target { name: "fuse_request", run: requests::fuse },
+    Target { name: "nfs_request", run: nfs::nfs },
     Target { name: "mount_options", run: text::mount_options },
     Target { name: "log", run: volume::log },
     Target { name: "check", run: volume::check },
@@ -88,7 +94,7 @@ pub const ALL: &[Target] = &[
     Target { name: "resize", run: resize::resize },
 ];
 
-/// Runs the target of that name: what the fuzzer's binaries call.
+/// Runs the target of that name: what the fuzzer calls.
 ///
 /// # Panics
 /// If there is none, and for what must not happen.

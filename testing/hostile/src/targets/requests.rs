@@ -23,7 +23,8 @@ const NODES: &[u64] = &[1, 1, 12, 13, 14, 15, 16, 11, 2, 8, 0, 17, 1 << 32, u64:
 /// No answer is longer than a header and the largest read.
 const MAX_REPLY: usize = (16 << 20) + 4096;
 
-fn base() -> &'static MemDevice {
+/// A small volume with a few files.
+pub(super) fn base() -> &'static MemDevice {
     static BASE: OnceLock<MemDevice> = OnceLock::new();
     BASE.get_or_init(|| {
         let device = Arc::new(MemDevice::new(2 << 20));

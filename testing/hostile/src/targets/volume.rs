@@ -63,7 +63,7 @@ impl Recipe {
         let (head, rest) = input.split_at_checked(HEAD)?;
         let which = usize::from(head[0]) % VARIANTS.len();
         let base = base::base(which);
-        let mut options = OPTIONS[usize::from(head[1]) % OPTIONS.len()];
+        let mut options = VARIANTS[which].options(OPTIONS[usize::from(head[1]) % OPTIONS.len()]);
         if base.layout.journal.is_none() && options.contains("data=") {
             options = OPTIONS[0];
         }

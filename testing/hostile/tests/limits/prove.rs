@@ -28,7 +28,7 @@ pub struct Bounds {
     pub memory: u64,
 }
 
-pub const BOUNDS: Bounds = Bounds { look: 4000, check: 15_000, mount: 6000, memory: 32 << 20 };
+pub const BOUNDS: Bounds = Bounds { look: 4000, check: 20_000, mount: 6000, memory: 32 << 20 };
 
 /// Longest time: only for what hangs without asking the device. Nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
