@@ -1,4 +1,0 @@
-#![no_main]
-#![forbid(unsafe_code)]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| extol_hostile::targets::run("mount_options", input));
