@@ -8,6 +8,7 @@
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
 //!   speed/      the targets, each beside its peers, and whether they are met
+//!   nfs/        a client of NFS as a target, and an export for it
 //!   noop/       what FUSE allows: a mount of a file system that does nothing
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   published/  the published tables, and the same measured here beside them
@@ -24,6 +25,7 @@ mod daemon;
 pub mod images;
 mod machine;
 pub mod medium;
+pub mod nfs;
 pub mod noop;
 mod programs;
 pub mod published;

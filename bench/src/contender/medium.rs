@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use extol_block::open::{OpenName, Window, is_address};
 use extol_block::{
     BlockDevice as _, DeviceError, FileDevice, MemDevice, OpenOptions, SharedDevice,
 };
@@ -24,7 +25,7 @@ pub enum Medium {
     Memory,
     /// A sparse file.
     Image,
-    /// A block device, which is overwritten.
+    /// A block device, or the address of one of another host, which is overwritten.
     Device(PathBuf),
     /// Memory that is as slow as another medium.
     Emulated(Profile),
@@ -39,10 +40,13 @@ impl Medium {
         Ok(match text {
             "memory" => Self::Memory,
             "image" => Self::Image,
-            _ if text.starts_with("/dev/") => Self::Device(text.into()),
+            _ if text.starts_with("/dev/") || is_address(Path::new(text)) => {
+                Self::Device(text.into())
+            }
             _ => Self::Emulated(Profile::from_text(text).map_err(|e| {
                 BenchError(format!(
-                    "{e}; or memory, image, or a block device under /dev, which is overwritten"
+                    "{e}; or memory, image, or a block device under /dev or at an address \
+                     (nbd://), which is overwritten"
                 ))
             })?),
         })
@@ -127,6 +131,9 @@ pub(super) struct Outside {
 impl Outside {
     /// The kernel forgets what it keeps of the device and of the file under it.
     pub fn forget(&self) -> Result<()> {
+        if is_address(Path::new(&self.source)) {
+            return Ok(());
+        }
         forget_file(Path::new(&self.source))
             .map_err(|e| BenchError(format!("{}: {e}", self.source)))?;
         self.file.as_ref().map_or(Ok(()), Scratch::forget)
@@ -257,8 +264,13 @@ impl Drop for MountPoint {
     }
 }
 
-/// Opens a file or a block device.
+/// Opens a file, a block device, or a device of another host.
 pub(super) fn open(path: &Path, how: &OpenOptions) -> Result<SharedDevice> {
+    if is_address(path) {
+        let opened = OpenName::parse(path, Window::default())
+            .and_then(|name| extol_block::open::open(&name, how));
+        return opened.map(|opened| opened.device).map_err(|e| BenchError(e.to_string()));
+    }
     match FileDevice::open(path, how) {
         Ok(device) => Ok(Arc::new(device)),
         Err(e) => {

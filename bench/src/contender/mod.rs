@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `library[:OPTIONS]` | Extol in this process, opened with these mount options |
 //! | `node[:OPTIONS]` | the same on the block device that mounts get: a loop device, or the medium that is served to the kernel |
+//! | `nfs[:OPTIONS]` | a client of NFS in this process, on an export of such a volume; `delay_us=` among the options is the network |
+//! | `server:ADDRESS` | the same client on a server that is there already ([`Address`]) |
 //! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
 //! | `before[:OPTIONS]` | another build of Extol, mounted the same way ([`Programs`](crate::Programs)) |
 //! | `kernel[:OPTIONS]` | the running kernel's ext4; `dirty_mb=` among the options bounds what it may keep dirty for the device |
@@ -24,12 +26,14 @@ mod session;
 mod stale;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use host::check_dir;
 pub use medium::{Medium, Place};
 pub use reading::{Cost, DeviceReading, KernelFast, Reading};
 pub use session::Session;
 
+use crate::nfs::{self, Address};
 use crate::subject::SubjectKind;
 use crate::{BenchError, Result};
 
@@ -40,6 +44,11 @@ pub enum Contender {
     Library(String),
     /// The same, on the block device that mounts get.
     Node(String),
+    /// A client of NFS on an export of a volume in this process, with mount options, and the delay
+    /// of each call.
+    Exported(String, Duration),
+    /// A client of another NFS server.
+    Server(Address),
     /// A mount that we make, with mount options.
     Mounted(SubjectKind, String),
     /// A FUSE file system that does nothing, with mount options.
@@ -60,6 +69,11 @@ impl Contender {
         Ok(match kind {
             "library" => Self::Library(options.into()),
             "node" => Self::Node(options.into()),
+            "nfs" => {
+                let (delay, options) = nfs::split_delay(options)?;
+                Self::Exported(options, delay)
+            }
+            "server" => Self::Server(Address::parse(options)?),
             "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
             "before" => Self::Mounted(SubjectKind::Before, options.into()),
             "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
@@ -72,8 +86,9 @@ impl Contender {
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, node, mount, before, kernel, fuse2fs, \
-                     noop (each may be followed by :OPTIONS), raw, or a directory with a / in it"
+                    "unknown target \"{text}\": library, node, nfs, mount, before, kernel, \
+                     fuse2fs, noop (each may be followed by :OPTIONS), raw, server:ADDRESS:PORT, \
+                     or a directory with a / in it"
                 )));
             }
         })
@@ -91,7 +106,13 @@ impl Contender {
 
     /// It is Extol that is measured, and not a peer.
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Self::Library(_) | Self::Node(_) | Self::Mounted(SubjectKind::Extol, _))
+        matches!(
+            self,
+            Self::Library(_)
+                | Self::Node(_)
+                | Self::Exported(..)
+                | Self::Mounted(SubjectKind::Extol, _)
+        )
     }
 
     /// How it is called in tables.
@@ -100,6 +121,12 @@ impl Contender {
         let (kind, options) = match self {
             Self::Library(options) => ("library", options.as_str()),
             Self::Node(options) => ("node", options.as_str()),
+            Self::Exported(options, delay) => {
+                let delay = format!("delay_us={}", delay.as_micros());
+                let comma = if options.is_empty() { "" } else { "," };
+                return format!("nfs:{options}{comma}{delay}");
+            }
+            Self::Server(address) => return format!("server:{}", address.socket),
             Self::Mounted(kind, options) => (kind.name(), options.as_str()),
             Self::Noop(options) => ("noop", options.as_str()),
             Self::Raw => ("raw", ""),

@@ -16,6 +16,7 @@ use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, KernelFast, Reading, cpu_of, kernel_transactions, own_cpu};
 use super::stale::OLD;
 use super::{Contender, Place, VolumeSpec};
+use crate::nfs::{Address, Client, Serving};
 use crate::noop;
 use crate::subject::{Mounted, SubjectKind};
 use crate::target::{Dir, Library, Raw, Target, forget_pages};
@@ -35,7 +36,9 @@ enum Kind {
         device: Arc<CountingDevice<SharedDevice>>,
         under: Under,
         options: String,
+        export: Option<Export>,
     },
+    Server,
     Mounted {
         mounted: Mounted,
         extol: PathBuf,
@@ -51,6 +54,13 @@ enum Kind {
         source: Outside,
     },
     Dir(PathBuf),
+}
+
+/// An export of a volume, and the network to it.
+struct Export {
+    /// Ends before the volume is closed.
+    serving: Serving,
+    delay: Duration,
 }
 
 /// What lies under a volume that is open in this process; it goes after the volume.
@@ -78,6 +88,12 @@ impl Session {
             Contender::Library(options) => Self::library(place, volume, options),
             Contender::Node(options) => {
                 Self::library_on_node(place, volume, options, &|_| Ok(Box::new(())))
+            }
+            Contender::Exported(options, delay) => {
+                Self::library(place, volume, options)?.exported(*delay)
+            }
+            Contender::Server(address) => {
+                Ok(Self { target: Arc::new(connect(address)?), kind: Kind::Server })
             }
             Contender::Mounted(kind, options) => Self::mounted(place, volume, *kind, options),
             Contender::Noop(options) => Self::noop(place, options),
@@ -141,7 +157,20 @@ impl Session {
         let parsed = library_options(options)?;
         let fs = Ext4::open(device.clone(), &parsed).map_err(|e| BenchError(e.to_string()))?;
         let target = Arc::new(Library::new(Arc::clone(&fs)));
-        Ok(Self { target, kind: Kind::Library { fs, device, under, options: options.to_owned() } })
+        let options = options.to_owned();
+        let kind = Kind::Library { fs, device, under, options, export: None };
+        Ok(Self { target, kind })
+    }
+
+    /// Puts a server and a client above the volume.
+    fn exported(mut self, delay: Duration) -> Result<Self> {
+        if let Kind::Library { fs, export, .. } = &mut self.kind {
+            let serving = Serving::start(Arc::clone(fs))?;
+            let socket = serving.address;
+            self.target = Arc::new(connect(&Address { socket, handle: None, delay })?);
+            *export = Some(Export { serving, delay });
+        }
+        Ok(self)
     }
 
     fn mounted(
@@ -185,13 +214,20 @@ impl Session {
         let fail = |what: &Path, e: std::io::Error| BenchError(format!("{}: {e}", what.display()));
         let Self { target, kind } = self;
         match kind {
-            Kind::Library { fs, device, under, options } => {
+            Kind::Library { fs, device, under, options, export } => {
                 drop(target);
+                let delay = export.map(Export::end);
                 close(&fs)?;
                 drop(fs);
                 under.forget()?;
-                Self::reopen_library(device, &options, under)
+                let again = Self::reopen_library(device, &options, under)?;
+                match delay {
+                    Some(delay) => again.exported(delay),
+                    None => Ok(again),
+                }
             }
+            // Its caches are beyond reach.
+            Kind::Server => Ok(Self { target, kind }),
             Kind::Mounted { mounted, extol, bound, source, dir, options } => {
                 drop((target, bound));
                 let kind = mounted.kind();
@@ -295,7 +331,7 @@ impl Session {
                 reading.device = Some(device.stats().into());
                 reading.medium = served_stats(source);
             }
-            Kind::Dir(_) => {}
+            Kind::Dir(_) | Kind::Server => {}
         }
         reading.transactions = reading.counter("/journal/transactions").or(reading.transactions);
         reading
@@ -309,7 +345,11 @@ impl Session {
         let Self { target, kind } = self;
         drop(target);
         match kind {
-            Kind::Library { fs, .. } => close(&fs),
+            Kind::Library { fs, export, .. } => {
+                export.map(Export::end);
+                close(&fs)
+            }
+            Kind::Server => Ok(()),
             Kind::Mounted { mounted, extol, source, dir: _dir, .. } => {
                 mounted.unmount(&extol, &source.source)
             }
@@ -326,6 +366,18 @@ impl Session {
                 .map_err(|e| BenchError(format!("cannot remove {}: {e}", dir.display()))),
         }
     }
+}
+
+impl Export {
+    /// Ends it, and tells the delay.
+    fn end(self) -> Duration {
+        drop(self.serving);
+        self.delay
+    }
+}
+
+fn connect(address: &Address) -> Result<Client> {
+    Client::new(address).map_err(|e| BenchError(format!("NFS server {}: {e}", address.socket)))
 }
 
 impl Under {

@@ -16,6 +16,10 @@ const TARGETS: &str = "Each --target takes its turn in every round, on a fresh v
 ratio is to the first one:\n  \
 library[:OPTIONS]  Extol in this process\n  \
 node[:OPTIONS]     the same on the block device that mounts get (root, loop device)\n  \
+nfs[:OPTIONS]      a client of NFS on an export of such a volume; with delay_us=N each call takes \
+that long in the network\n  \
+server:ADDRESS     the same on a server that is there: HOST:PORT[,delay_us=N]; clear its directory \
+yourself\n  \
 mount[:OPTIONS]    Extol, mounted (root, FUSE)\n  \
 before[:OPTIONS]   the build of --extol-before, mounted (root, FUSE)\n  \
 kernel[:OPTIONS]   the kernel's ext4 (root, loop device); with dirty_mb=N it may keep that much \
@@ -32,8 +36,8 @@ transactions.";
 /// What takes part in a load, where, and how often.
 #[derive(Args, Debug)]
 pub struct TargetArgs {
-    /// What takes part: library, node, mount, before, kernel, fuse2fs, noop (each with :OPTIONS),
-    /// raw, or a directory.
+    /// What takes part: library, node, nfs, mount, before, kernel, fuse2fs, noop (each with
+    /// :OPTIONS), raw, server:ADDRESS, or a directory.
     #[arg(
         long = "target",
         value_name = "TARGET",
@@ -41,8 +45,8 @@ pub struct TargetArgs {
         value_parser = Contender::parse
     )]
     pub targets: Vec<Contender>,
-    /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata,
-    /// raid, cloud, nvme or ramdisk.
+    /// What volumes lie on: image, memory, a block device or the address of one (nbd://; it is
+    /// overwritten), or an emulated sata, raid, cloud, nvme or ramdisk.
     #[arg(long, default_value = "image", value_parser = Medium::parse)]
     pub medium: Medium,
     /// Size of the log in MiB [default: as mkfs decides].

@@ -1,8 +1,9 @@
-//! `fast-commit`: what fast commits are worth, in four parts.
+//! `fast-commit`: what fast commits are worth, in five parts.
 //!
 //! | part | contenders | shows |
 //! |---|---|---|
 //! | [`Part::Table`] | Extol with `fast_commit` and with `nofast_commit`, on one volume with the feature | the published loads, per medium; what an fsync cost |
+//! | [`Part::Nfs`] | the same two, exported, and a client of NFS | the published loads over NFS; commits per second |
 //! | [`Part::Log`] | the same, in this process, one thread | the log's bytes for each single fsync, by kind of change |
 //! | [`Part::Peers`] | Linux's ext4 with `fast_commit`, Extol on the same block device as a library and as a mount | fs_mark with 8 and 32 threads, varmail |
 //! | [`Part::Isolation`] | the same, and Linux without fast commits | how long a small fsync takes beside a heavy writer of another file |
@@ -13,6 +14,7 @@
 mod cost;
 mod isolation;
 mod log;
+mod nfs;
 mod peers;
 mod table;
 
@@ -35,6 +37,8 @@ use crate::{BenchError, Result};
 pub enum Part {
     /// The published loads with and without fast commits.
     Table,
+    /// The published loads over NFS.
+    Nfs,
     /// The log's bytes of each fsync.
     Log,
     /// Beside Linux.
@@ -50,6 +54,7 @@ impl Part {
     fn media(self) -> &'static [&'static str] {
         match self {
             Self::Table => &["cloud", "sata", "image"],
+            Self::Nfs => &["cloud", "sata"],
             Self::Log => &["memory"],
             Self::Peers => &["image", "memory", "cloud", "sata", "nvme"],
             Self::Isolation => &["image", "memory", "cloud"],
@@ -64,8 +69,8 @@ pub struct FastCommit {
     #[arg(long = "part", value_delimiter = ',', default_value = "table,log")]
     pub parts: Vec<Part>,
     /// Media: emulated cloud, sata, raid, nvme, ramdisk; memory, image, or a block device (it is
-    /// overwritten) [default: for table cloud,sata,image; for peers image,memory,cloud,sata,nvme;
-    /// for isolation image,memory,cloud].
+    /// overwritten) [default: for table cloud,sata,image; for nfs cloud,sata; for peers
+    /// image,memory,cloud,sata,nvme; for isolation image,memory,cloud].
     #[arg(
         long = "profile",
         value_name = "MEDIUM",
@@ -79,6 +84,14 @@ pub struct FastCommit {
     /// Also compare with a volume without the feature in the table.
     #[arg(long)]
     pub plain: bool,
+    /// What a call takes in the network there and back, in microseconds, for nfs.
+    #[arg(
+        long = "delay",
+        value_name = "US",
+        value_delimiter = ',',
+        default_value = "100,300,1000"
+    )]
+    pub delays: Vec<u32>,
     /// Changes of each kind for log.
     #[arg(long, default_value_t = 500, value_parser = positive::<u64>)]
     pub syncs: u64,
@@ -222,7 +235,9 @@ impl Benchmark for FastCommit {
 
     fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
         if self.parts.is_empty() {
-            return Err(BenchError("give at least one part: table, log, peers, isolation".into()));
+            return Err(BenchError(
+                "give at least one part: table, nfs, log, peers, isolation".into(),
+            ));
         }
         let mut report = Report::new("fast-commit");
         self.conduct.describe(&mut report);
@@ -236,6 +251,7 @@ impl Benchmark for FastCommit {
         for part in Part::value_variants().iter().filter(|part| self.parts.contains(part)) {
             let json = match part {
                 Part::Table => self.table(&mut report, &mut steps)?,
+                Part::Nfs => self.nfs(&mut report, &mut steps)?,
                 Part::Log => self.log(&mut report, &mut steps)?,
                 Part::Peers => self.peers(&mut report, &mut steps)?,
                 Part::Isolation => self.isolation(&mut report, &mut steps)?,
@@ -256,6 +272,7 @@ impl FastCommit {
             let media = self.media_of(*part)?.len() as u64;
             total += match part {
                 Part::Table => media * rounds * (loads().len() * self.sides().len()) as u64,
+                Part::Nfs => media * rounds * 2 * (nfs::loads().len() * self.delays.len()) as u64,
                 Part::Log => 2,
                 Part::Peers => {
                     media * (1 + rounds * (peers::loads().len() * peers::entries().len()) as u64)

@@ -14,10 +14,10 @@ use crate::versus::{Entry, Run, Summary, note_late};
 const LOG_PART: f64 = 0.25;
 
 /// One load on one medium.
-struct Row {
-    load: Load,
+pub(super) struct Row {
+    pub load: Load,
     /// In the order of the sides: without, with, and perhaps a volume without the feature.
-    runs: Vec<Vec<Run>>,
+    pub runs: Vec<Vec<Run>>,
 }
 
 impl Row {
@@ -59,10 +59,12 @@ impl FastCommit {
                 &medium.to_string(),
                 rows.iter().flat_map(|r| r.runs.iter().flatten().filter_map(|r| r.cost.late)),
             );
-            let tables =
-                [gains(report, &medium, &sides, &rows), costs(report, &medium, &sides, &rows)];
+            let tables = [
+                gains(report, &medium.to_string(), &sides, &rows),
+                costs(report, &medium, &sides, &rows),
+            ];
             report.tables.extend(tables);
-            report.charts.push(chart(&medium, &rows));
+            report.charts.push(chart(&medium.to_string(), &rows));
             let json: Vec<_> = rows.iter().map(|row| row_json(row, &sides)).collect();
             results.insert(medium.to_string(), json.into());
         }
@@ -70,7 +72,7 @@ impl FastCommit {
     }
 }
 
-fn gains(report: &mut Report, medium: &Medium, sides: &[Entry], rows: &[Row]) -> Table {
+pub(super) fn gains(report: &mut Report, medium: &str, sides: &[Entry], rows: &[Row]) -> Table {
     let mut columns = vec![
         "load",
         "unit",
@@ -109,7 +111,7 @@ fn gains(report: &mut Report, medium: &Medium, sides: &[Entry], rows: &[Row]) ->
             cells.push(Cell::number(row.gain(1, 2).map(|g| g.median), 1));
         }
         table.row(cells);
-        if let Some(gain) = gain {
+        if let Some(gain) = gain.filter(|_| row.load.wanted > 0.0) {
             let what = format!("{medium}, {}: gain of fast commits in %", row.load.name);
             report.goals.push(Goal::at_least(what, gain.median, row.load.wanted));
         }
@@ -166,7 +168,7 @@ fn costs(report: &mut Report, medium: &Medium, sides: &[Entry], rows: &[Row]) ->
 }
 
 /// Gains beside the published ones: units differ from load to load.
-fn chart(medium: &Medium, rows: &[Row]) -> Chart {
+pub(super) fn chart(medium: &str, rows: &[Row]) -> Chart {
     let published =
         rows.iter().map(|r| Some((r.load.published.1 / r.load.published.0 - 1.0) * 100.0));
     Chart {
@@ -182,7 +184,7 @@ fn chart(medium: &Medium, rows: &[Row]) -> Chart {
     }
 }
 
-fn row_json(row: &Row, sides: &[Entry]) -> serde_json::Value {
+pub(super) fn row_json(row: &Row, sides: &[Entry]) -> serde_json::Value {
     let sides: Vec<_> = sides
         .iter()
         .zip(&row.runs)
