@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzing: builds the targets of fuzz/ with the installed stable Rust, runs them one after the
-# other, and closes with a table. What is found lies in target/fuzz/found, and the message says how
-# to run it again.
+# Fuzzing: builds fuzz/ with the installed stable Rust, runs its targets one after the other, and
+# closes with a table. What is found lies in target/fuzz/found, and the message says how to run it
+# again.
 #
 #   scripts/fuzz.sh [--seconds N] [TARGET...]   N seconds for each target (60); default: all targets
-#   scripts/fuzz.sh --ci [TARGET...]            a minute in all: every kept input, then a fixed
+#   scripts/fuzz.sh --ci [TARGET...]            minutes in all: every kept input, then a fixed
 #                                               number of new ones
 #   scripts/fuzz.sh --minimise [TARGET...]      packs fuzz/corpus/TARGET.tar.gz anew: the smallest
 #                                               set that reaches what all inputs reach
@@ -33,7 +33,8 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-mapfile -t all < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)
+# (Each target has an archive: a test looks after it.)
+mapfile -t all < <(basename -s .tar.gz fuzz/corpus/*.tar.gz)
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 
 out=${CARGO_TARGET_DIR:-target}/fuzz
@@ -61,7 +62,7 @@ fi
 # nightly, and there is no unsafe code to sanitise. Assertions and overflow checks are on: see the
 # profile in fuzz/Cargo.toml.
 host=$(rustc -vV | sed -n 's/^host: //p')
-echo "building ${#all[@]} targets ..."
+echo "building the fuzzer of ${#all[@]} targets ..."
 # (fuzz/ is no member of the workspace, so nothing else notices when its lock file is out of date.)
 locked=()
 [ -z "$ci" ] || locked=(--locked)
@@ -69,23 +70,24 @@ CARGO_TARGET_DIR=$out RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-c
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
     cargo build --release --quiet "${locked[@]}" --manifest-path fuzz/Cargo.toml --target "$host"
-bin=$out/$host/release
+# fuzz TARGET ARGUMENT...: libFuzzer with this target.
+fuzz() { EXTOL_FUZZ_TARGET=$1 "$out/$host/release/extol-fuzz" "${@:2}"; }
 
 # Volumes take longer than bytes. In CI the number of inputs and the seed are fixed: a change is
 # blamed for what it does, not for what a new input finds in what was there before. (Long runs look
 # for that.)
 limits_of() {
     if [ -z "$ci" ]; then echo "-max_total_time=$seconds"; return; fi
-    local runs=150000
+    local runs=60000
     case $1 in
-        volume) runs=300 ;;
+        volume) runs=150 ;;
         check) runs=1500 ;;
         tune) runs=1500 ;;
-        resize) runs=250 ;;
-        fast_commit) runs=400 ;;
-        fuse_request) runs=6000 ;;
+        resize) runs=80 ;;
+        fast_commit) runs=200 ;;
+        fuse_request | nfs_request) runs=1800 ;;
         log | journal_log | partition_table | oci | identify) runs=7000 ;;
-        qcow2 | vmdk | vhdx | meta_file | tar | verity | fscrypt | casefold) runs=30000 ;;
+        qcow2 | vmdk | vhdx | meta_file | tar | verity | fscrypt | casefold | nbd) runs=30000 ;;
     esac
     echo "-seed=1 -reload=0 -runs=$runs -max_total_time=120"
 }
@@ -96,7 +98,7 @@ if [ -n "$minimise" ]; then
         rm -rf "$new"
         mkdir -p "$new" "$out/corpus/$target"
         old=$(unpacked "$target")
-        "$bin/$target" -set_cover_merge=1 -max_len=4200 "$new" "$old" "$out/corpus/$target" \
+        fuzz "$target" -set_cover_merge=1 -max_len=4200 "$new" "$old" "$out/corpus/$target" \
             2>/dev/null
         packed "$target" "$new"
         echo "$target: $(find "$new" -type f | wc -l) inputs"
@@ -112,7 +114,7 @@ for target in "${targets[@]}"; do
     [ ! -d "fuzz/cases/$target" ] || kept+=("fuzz/cases/$target")
     log=$out/logs/$target.log
     read -ra limits <<<"$(limits_of "$target")"
-    "$bin/$target" "${limits[@]}" -max_len=2200 -timeout=20 -rss_limit_mb=2048 \
+    fuzz "$target" "${limits[@]}" -max_len=2200 -timeout=20 -rss_limit_mb=2048 \
         -print_final_stats=1 -artifact_prefix="$out/found/$target-" \
         "$out/corpus/$target" "${kept[@]}" >"$log" 2>&1 &
     pid=$!

@@ -20,8 +20,10 @@ tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:db
        mkfs.vfat:dosfstools mkntfs:ntfs-3g mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools
        mkfs.minix:util-linux mkfs.nilfs2:nilfs-tools
        cryptsetup:cryptsetup-bin pvcreate:lvm2 img2simg:android-sdk-libsparse-utils
-        qemu-img:qemu-utils qemu-io:qemu-utils
-        mtree:mtree-netbsd matchpathcon:selinux-utils fsverity:fsverity)
+       qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils
+       nbdkit:nbdkit nbdcopy:libnbd-bin openssl:openssl
+       mtree:mtree-netbsd matchpathcon:selinux-utils fsverity:fsverity repquota:quota
+       nfs-ls:libnfs-utils)
 # The guest (testing/guest), whose programs are those of the host.
 if [ "$(uname -m)" = x86_64 ]; then
     tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)
@@ -88,4 +90,8 @@ tool() {
 if [ -z "${1:-}" ] && [ "$(uname -m)" = x86_64 ]; then
     # (Only Debian has this package; a test that needs it says so.)
     "${0%/*}/guest.sh" || echo "tests in the guest will be skipped" >&2
+fi
+if [ -z "${1:-}" ]; then
+    # (This package, too.)
+    "${0%/*}/newest-e2fsprogs.sh" || echo "the comparison with a newer e2fsck will be skipped" >&2
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The long variants of the tests, for a night: full-size trees in every cell of the matrix, a
 # hundred times more random operations, minutes of each load, faults at every request, tens of
-# thousands of damaged volumes, a million known inodes, fifty times the schedules of the model.
+# thousands of damaged volumes, a million known inodes, fifty times the schedules of the model,
+# names of all planes by the hundred thousand, servers and hosts that are killed a hundred times.
 #
 #   scripts/long-tests.sh [TEST...]     default: all of the list below; a TEST is PACKAGE:NAME, or a
 #                                       NAME of extol-cli
@@ -14,7 +15,8 @@ scripts/install-deps.sh
 export EXTOL_LONG=1 EXTOL_NO_SKIP=1
 tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(interop conformance posix random loads bad_input bounds pjdfstest
-    resize extol:faults extol:random extol-check:agree extol-hostile:storm extol-jbd2:model)
+    casefold export nbd_failover resize extol:faults extol:random extol-check:agree
+    extol-hostile:storm extol-jbd2:model)
 failed=()
 for test in "${tests[@]}"; do
     printf '\n== %s\n' "$test"

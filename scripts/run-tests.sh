@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all test programs of the workspace, two at a time: many of them wait for disks, mounts and
+# Runs all test programs of the workspace, four at a time: many of them wait for disks, mounts and
 # clocks. What runs is what `cargo test --workspace --no-fail-fast` runs, with its "Running" and
 # "test result:" lines, and the model besides; the output of a program comes in one piece when it
 # has ended. Every half a minute a line says what is running. A table of what took how long closes,
@@ -8,7 +8,7 @@
 #   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one
 #                                       more program
 #   scripts/run-tests.sh --list         prints what would run, and runs nothing
-#   EXTOL_LANES=n                       n programs at a time instead of 2
+#   EXTOL_LANES=n                       n programs at a time instead of 4
 #
 # Exit code: 0, or 1 with the names of what failed.
 set -euo pipefail
@@ -16,11 +16,13 @@ cd "$(dirname "$0")/.."
 root=$PWD
 . scripts/heartbeat.sh
 
-# These measure time or count loop devices: they run one by one when all else has ended.
-alone='^(testing/(e2e/(bounds|commands)|crashkit/tests/crash_states)|bench/tests/medium)\.rs'
+# These measure time, or count loop devices: they run one by one when all else has ended.
+alone='^(testing/e2e/(bounds|commands)|bench/tests/medium)\.rs'
 # What takes longest begins first, so that no lane waits for it at the end. A name that is missing
 # here costs only time.
-longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pjdfstest
+longest=(crates/extol/tests/resize testing/crashkit/tests/crash_states
+    crates/extol/tests/encrypted crates/extol/tests/faults crates/image/src testing/e2e/interop
+    testing/crashkit/tests/planted_bugs testing/e2e/stress testing/e2e/loads testing/e2e/pjdfstest
     testing/hostile/tests/storm crates/extol/src testing/e2e/bad_input crates/jbd2/tests/model
     crates/ondisk/tests/images testing/e2e/posix crates/extol/tests/random)
 
@@ -109,7 +111,7 @@ running() {
     echo "$done of $all done; running: ${list:-nothing}"
 }
 heartbeat running
-run_list together "${EXTOL_LANES:-2}"
+run_list together "${EXTOL_LANES:-4}"
 run_list apart 1
 
 end_heartbeat
