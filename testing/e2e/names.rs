@@ -2,12 +2,11 @@
 //! and a volume with such paths is mounted, looked after and unmounted as every other.
 
 use extol_testkit::{
-    Finished, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, extol, extol_path,
+    Finished, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, extol, extol_copy,
     mounted_type, require, run, run_extol, run_ok, tool,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -153,9 +152,7 @@ fn a_user_may_use_such_names() {
     }
     let scratch = Scratch::new();
     let (image, dir) = (odd_image(&scratch, "image"), odd_dir(scratch.path(), "mnt"));
-    let program = scratch.join("extol");
-    std::fs::copy(extol_path(), &program).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let program = extol_copy(scratch.path());
     for path in [&image.path, &dir] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }

@@ -237,12 +237,13 @@ fn usage(pid: u32) -> [u64; 4] {
         let line = status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
     };
+    // (One that cannot be read has ended.)
     let is_worker = |task: fs::DirEntry| {
-        fs::read_to_string(task.path().join("comm")).unwrap_or_default().starts_with("iou-wrk")
+        Some(fs::read_to_string(task.path().join("comm")).ok()?.starts_with("iou-wrk"))
     };
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the daemon lives");
     let (workers, threads): (Vec<_>, Vec<_>) =
-        tasks.flatten().map(is_worker).partition(|worker| *worker);
+        tasks.flatten().filter_map(is_worker).partition(|worker| *worker);
     let files = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |dir| dir.count() as u64);
     [field("VmRSS:"), threads.len() as u64, files, workers.len() as u64]
 }

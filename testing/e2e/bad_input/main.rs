@@ -6,7 +6,8 @@ mod damage;
 
 use extol_testkit::{
     ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, as_unprivileged, e2fsck,
-    e2fsck_fix, extol, extol_path, require, resize_small_disk, run, run_ok, text, tool, unmount,
+    e2fsck_fix, extol, extol_copy, extol_path, require, resize_small_disk, run, run_ok, text, tool,
+    unmount,
 };
 use std::fs::File;
 use std::io::Write;
@@ -303,8 +304,7 @@ fn without_rights() {
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
     // The binary may lie where other users cannot reach it.
-    let copy = scratch.join("extol");
-    std::fs::copy(extol_path(), &copy).unwrap();
+    let copy = extol_copy(scratch.path());
     let as_user = |args: &[&str]| run(as_unprivileged(&copy).args(args), LIMIT);
     let chmod =
         |mode| rustix::fs::chmod(&image.path, rustix::fs::Mode::from_raw_mode(mode)).unwrap();

@@ -1,6 +1,6 @@
 //! `cp` out of an image, as root.
 
-use super::{LIMIT, NEEDS, extol_in_part, extol_path, made_by, succeeded, text};
+use super::{LIMIT, NEEDS, extol_copy, extol_in_part, extol_path, made_by, succeeded, text};
 use extol_testkit::{Image, KernelMount, Need, Scratch, require, run, run_ok, tool};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -130,9 +130,7 @@ fn as_a_user() {
     }
     let scratch = Scratch::new();
     let image = powerful(&scratch);
-    let (dest, bin_copy) = (scratch.dir("dest"), scratch.join("extol"));
-    fs::copy(extol_path(), &bin_copy).unwrap();
-    set_mode(&bin_copy, 0o755);
+    let (dest, bin_copy) = (scratch.dir("dest"), extol_copy(scratch.path()));
     set_mode(&dest, 0o777);
     set_mode(scratch.path(), 0o755);
     set_mode(&image.path, 0o644);

@@ -8,7 +8,7 @@ mod escapes;
 mod graphs;
 
 use extol_testkit::{
-    Finished, Image, Need, Scratch, extol, extol_path, run_extol, run_ok, text, tool,
+    Finished, Image, Need, Scratch, extol, extol_copy, extol_path, run_extol, run_ok, text, tool,
 };
 use std::time::Duration;
 

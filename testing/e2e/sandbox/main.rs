@@ -3,8 +3,8 @@
 
 use extol_testkit::{
     ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, as_unprivileged, daemon_of, e2fsck,
-    extol, extol_ok, extol_path, mounted_type, offers_io_uring, require, run, run_extol, run_ok,
-    text, tool,
+    extol, extol_copy, extol_ok, extol_path, mounted_type, offers_io_uring, require, run,
+    run_extol, run_ok, text, tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;

@@ -12,9 +12,7 @@ struct Unprivileged {
 
 impl Unprivileged {
     fn new(scratch: &Scratch) -> Self {
-        let program = scratch.join("extol");
-        std::fs::copy(extol_path(), &program).unwrap();
-        Self { program }
+        Self { program: extol_copy(scratch.path()) }
     }
 
     fn command(&self, program: &str) -> Command {

@@ -212,12 +212,14 @@ impl ExtolMount {
         assert!(status.success(), "extol ended with {status}: {}", self.log());
     }
 
-    /// Sends a signal that asks for a clean end, waits, and demands exit code 0.
+    /// Sends a signal that asks for a clean end once the start is over, waits, and demands exit
+    /// code 0.
     ///
     /// # Panics
     /// If the daemon does not end well.
     #[track_caller]
     pub fn terminate(mut self, signal: rustix::process::Signal) {
+        self.wait_until_started();
         let pid = self
             .pid()
             .and_then(|p| rustix::process::Pid::from_raw(p as i32))

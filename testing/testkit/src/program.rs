@@ -1,6 +1,6 @@
 //! The `extol` command that was built with the test.
 
-use crate::{Finished, run, run_ok};
+use crate::{Finished, run, run_ok, tool};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +24,20 @@ pub fn extol_path() -> &'static Path {
         assert!(path.exists(), "{} is missing: cargo build -p extol-cli", path.display());
         path
     })
+}
+
+/// A copy of the command that every user reaches: `extol` in the directory.
+///
+/// (Another process makes it. A program cannot be started while a process has it open for writing,
+/// and a child that another thread starts meanwhile would have it.)
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn extol_copy(dir: &Path) -> PathBuf {
+    let program = dir.join("extol");
+    run_ok(tool("install").args(["-m", "755", "--"]).arg(extol_path()).arg(&program));
+    program
 }
 
 /// The command, for arguments and a start of the test's own.

@@ -1,7 +1,7 @@
 //! A volume that the command mounts in the background, as its users do. (`ExtolMount` has the
 //! daemon as a child, in the foreground.)
 
-use crate::{Finished, Image, Scratch, extol_path, mounted_type, run_extol, text, tool};
+use crate::{Finished, Image, Scratch, extol_copy, mounted_type, run_extol, text, tool};
 use rustix::process::Pid;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -101,10 +101,8 @@ impl Rig {
         let mode = |path: &Path, mode| {
             std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
         };
-        let program = self.scratch.join("extol");
-        std::fs::copy(extol_path(), &program).expect("copy of the program");
+        let program = extol_copy(self.scratch.path());
         mode(self.scratch.path(), 0o755);
-        mode(&program, 0o755);
         mode(&self.image.path, 0o666);
         program
     }
