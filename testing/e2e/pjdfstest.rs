@@ -39,6 +39,8 @@ fn program() -> PathBuf {
         // suite.
         install
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            // The crate names a toolchain, for which rustup would exchange the one that is there.
+            .env("RUSTC", Path::new(cargo).with_file_name("rustc"))
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("RUSTFLAGS")
             .arg("--target-dir")
