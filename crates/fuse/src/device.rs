@@ -33,7 +33,6 @@ use crate::abi::{IN_HEADER, MAX_FIXED, WRITE_HEADER, op};
 use crate::buffer::{Buffer, LARGE};
 use crate::connection::{End, Shared};
 use crate::control;
-use crate::errno::errno;
 use crate::handle::handle;
 use crate::init;
 use crate::ops::{self, Server};
@@ -175,7 +174,7 @@ impl DeferredReply {
 
     /// Sends the result.
     fn send(mut self, result: Result<(), FsError>) {
-        self.code = result.err().map_or(0, |error| -errno(&error));
+        self.code = result.err().map_or(0, |error| -error.errno());
     }
 }
 

@@ -22,7 +22,7 @@
 //!   init.rs     capabilities of the kernel        counts.rs   requests by kind
 //!   config.rs   mount options                     wire.rs     bytes of requests and replies
 //!   buffer.rs   memory for them                   abi.rs      numbers of the protocol
-//!   errno.rs    FsError -> errno, only here     writers.rs  files open for writing
+//!   errno.rs    numbers for the kernel           writers.rs  files open for writing
 //! ```
 //!
 //! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18
@@ -79,7 +79,6 @@ mod wire;
 mod writers;
 
 pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlags, Shown, Transport};
-pub use errno::errno;
 pub use mount::{MountError, abort, check, is_dead, undo, unmount, unmount_by_force, write_back};
 pub use ops::{DAEMON_XATTR, STATS_XATTR};
 pub use session::{Mount, Requests, Stopper};

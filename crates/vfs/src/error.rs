@@ -1,10 +1,12 @@
-//! The errors a file system gives to its front ends: few kinds, with context. Front ends turn them
-//! into errno.
+//! The errors a file system gives to its front ends: few kinds, with context.
 
 /// Result of a file-system operation.
 pub type Result<T> = std::result::Result<T, FsError>;
 
 /// Why an operation failed. One kind per errno that POSIX or Linux defines for the case.
+///
+/// [`errno`](Self::errno) is Linux's number of it, and an [`std::io::Error`] is made from it with
+/// `?`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {

@@ -12,6 +12,7 @@
 //! operation needs, and every method may be called from many threads.
 
 mod caller;
+mod errno;
 mod error;
 mod fragments;
 mod mode;
@@ -23,6 +24,7 @@ mod size;
 mod types;
 
 pub use caller::{acting_for, caller, directly, is_direct};
+pub use errno::errno_of;
 pub use error::{FsError, RemountError, Result};
 pub use fragments::{Defragmented, Fragments, Outcome};
 pub use mode::Mode;

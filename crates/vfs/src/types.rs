@@ -82,7 +82,47 @@ pub struct Attr {
     pub project: u32,
 }
 
+impl FileKind {
+    /// What Linux has in st_mode for it (S_IFREG and so on).
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+}
+
 impl Attr {
+    /// Kind and permission bits as Linux has them in st_mode.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        self.kind.mode_bits() | u32::from(self.perm)
+    }
+
+    /// True for a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::Regular
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink
+    }
+
     /// Those of an inode that is made now and holds nothing: one link (a directory has two), blocks
     /// of 4 KiB.
     #[must_use]
@@ -200,6 +240,24 @@ pub enum NewNode {
     Fifo,
     /// A socket.
     Socket,
+}
+
+impl NewNode {
+    /// What mknod(2) makes of this mode, of whose kind (S_IFREG and so on) none is a regular file.
+    /// `None`: it makes no such file.
+    #[must_use]
+    pub fn of_mode(mode: u32, rdev: Rdev) -> Option<Self> {
+        const KIND: u32 = 0o170_000;
+        let is = |kind: FileKind| mode & KIND == kind.mode_bits();
+        Some(match () {
+            () if mode & KIND == 0 || is(FileKind::Regular) => Self::Regular,
+            () if is(FileKind::Fifo) => Self::Fifo,
+            () if is(FileKind::Socket) => Self::Socket,
+            () if is(FileKind::CharDevice) => Self::CharDevice(rdev),
+            () if is(FileKind::BlockDevice) => Self::BlockDevice(rdev),
+            () => return None,
+        })
+    }
 }
 
 /// One entry that readdir found.

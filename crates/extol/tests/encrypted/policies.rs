@@ -12,7 +12,6 @@ use extol_testkit::{
     require, run_ok, set_encryption_policy, tool,
 };
 
-use crate::subject::errno;
 use crate::writes::{close, open};
 use crate::{KEY_OF_V1, NEEDS, policy};
 
@@ -54,7 +53,7 @@ fn policies() -> Vec<Vec<u8>> {
 fn set(fs: &Arc<Ext4>, path: &str, bytes: &[u8]) -> i32 {
     let ino = fs.metadata(path).unwrap().id.ino;
     let Some(policy) = Policy::from_argument(bytes) else { return INVAL };
-    fs.set_encryption(ino, &policy).err().map_or(0, |error| errno(&error))
+    fs.set_encryption(ino, &policy).err().map_or(0, |error| error.errno())
 }
 
 fn set_by_linux(path: &Path, bytes: &[u8]) -> i32 {

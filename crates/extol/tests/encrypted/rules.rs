@@ -12,7 +12,7 @@ use extol_testkit::{
     set_encryption_policy, tool,
 };
 
-use crate::subject::{Change, Extol, Linux, Subject, errno};
+use crate::subject::{Change, Extol, Linux, Subject};
 use crate::writes::{self, Kind, close, open};
 use crate::{KEY_OF_V1, NEEDS, policy};
 
@@ -132,7 +132,7 @@ fn a_file_without_a_name_is_encrypted() {
     let file = fs.create_unnamed_file("/one").unwrap();
     file.write_all_at(b"not named", 0).unwrap();
     let refused = file.link_to("/other/new").unwrap_err();
-    assert_eq!(errno(&refused), XDEV);
+    assert_eq!(refused.errno(), XDEV);
     file.link_to("/one/new").unwrap();
     drop(file);
     let pipe = fs.create_node("/one/pipe", NewNode::Fifo, 0o600, Creds::default()).unwrap();
@@ -178,7 +178,7 @@ fn what_does_not_belong_into_an_encrypted_directory_is_refused() {
     let of_extol = entries_with_errors(|| {
         let entries = fs.read_dir("/one").unwrap().map(Result::unwrap);
         let error = |e: &DirItem| fs.symlink_metadata(e.path()).err();
-        entries.map(|e| (e.file_name(), error(&e).map_or(0, |e| errno(&e)))).collect()
+        entries.map(|e| (e.file_name(), error(&e).map_or(0, |e| e.errno()))).collect()
     });
     assert_eq!(of_extol, of_linux);
     assert_eq!(of_linux.iter().filter(|(_, error)| *error == PERM).count(), 1);
@@ -187,7 +187,7 @@ fn what_does_not_belong_into_an_encrypted_directory_is_refused() {
     let of_extol = entries_with_errors(|| {
         let entries = fs.read_dir("/one").unwrap().map(Result::unwrap).filter(is_file);
         let error = |e: &DirItem| fs.read_file(e.path()).err();
-        entries.map(|e| (e.file_name(), error(&e).map_or(0, |e| errno(&e)))).collect()
+        entries.map(|e| (e.file_name(), error(&e).map_or(0, |e| e.errno()))).collect()
     });
     close(fs);
     assert_eq!(of_extol, opened_by_linux);

@@ -154,7 +154,7 @@ impl Extol<'_> {
 
 impl Subject for Extol<'_> {
     fn make(&self, change: &Change) -> Result<(), i32> {
-        self.try_make(change).map_err(|error| errno(&error))
+        self.try_make(change).map_err(|error| error.errno())
     }
 
     fn seen(&self) -> BTreeMap<PathBuf, Seen> {
@@ -178,24 +178,4 @@ impl Subject for Extol<'_> {
         }
         found
     }
-}
-
-/// Linux's number of an error.
-pub fn errno(error: &FsError) -> i32 {
-    use rustix::io::Errno;
-    let number = match error {
-        FsError::NotFound => Errno::NOENT,
-        FsError::Exists => Errno::EXIST,
-        FsError::NotADirectory => Errno::NOTDIR,
-        FsError::IsADirectory => Errno::ISDIR,
-        FsError::NotEmpty => Errno::NOTEMPTY,
-        FsError::NotPermitted => Errno::PERM,
-        FsError::NameTooLong => Errno::NAMETOOLONG,
-        FsError::CrossDevice => Errno::XDEV,
-        FsError::NoKey => Errno::NOKEY,
-        FsError::Invalid(_) => Errno::INVAL,
-        FsError::NotSupported(_) => Errno::OPNOTSUPP,
-        other => panic!("{other}"),
-    };
-    number.raw_os_error()
 }

@@ -10,7 +10,7 @@
 use extol_vfs::{SetAttr, SetTime};
 
 use super::data::{APPEND, IMMUTABLE};
-use super::{Context, VALID, timestamp, type_bits};
+use super::{Context, VALID, timestamp};
 use crate::abi::{cap, fattr};
 use crate::errno::{Errno, Result};
 use crate::rights::{Caller, NOT_TOLD};
@@ -31,7 +31,7 @@ impl Context<'_> {
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
         let shown = self.agreed.shown;
-        let mode = type_bits(attr.kind) | shown.perm(attr.perm);
+        let mode = attr.kind.mode_bits() | shown.perm(attr.perm);
         reply.u64(VALID).u32(0).u32(0).zeros(16);
         reply
             .u32(libc::STATX_BASIC_STATS | libc::STATX_BTIME)

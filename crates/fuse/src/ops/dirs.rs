@@ -9,8 +9,8 @@
 
 use extol_vfs::{DirEntry, FsError, OpenNr};
 
+use super::Context;
 use super::names::put_open;
-use super::{Context, type_bits};
 use crate::abi::{DIRENT, ENTRY_OUT, cap, fopen};
 use crate::errno::{Errno, Result};
 use crate::init::max_data;
@@ -79,7 +79,7 @@ impl Context<'_> {
 }
 
 fn put_dirent(reply: &mut Reply, entry: &DirEntry) {
-    let kind = entry.kind.map_or(0, |kind| type_bits(kind) >> 12);
+    let kind = entry.kind.map_or(0, |kind| kind.mode_bits() >> 12);
     reply.u64(entry.ino.into()).u64(entry.cookie);
     reply.u32(u32::try_from(entry.name.len()).unwrap_or(u32::MAX)).u32(kind);
     reply.bytes(&entry.name).zeros(entry.name.len().next_multiple_of(8) - entry.name.len());

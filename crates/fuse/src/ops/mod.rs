@@ -12,7 +12,7 @@ mod xattrs;
 
 pub use xattrs::{DAEMON_XATTR, STATS_XATTR};
 
-use extol_vfs::{Attr, Creds, Done, FileKind, Mountable, Rdev, Timestamp, acting_for};
+use extol_vfs::{Attr, Creds, Done, Mountable, Rdev, Timestamp, acting_for};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::config::Transport;
@@ -212,7 +212,7 @@ impl Context<'_> {
             reply.u32(time.nsec);
         }
         reply
-            .u32(type_bits(attr.kind) | shown.perm(attr.perm))
+            .u32(attr.kind.mode_bits() | shown.perm(attr.perm))
             .u32(attr.nlink)
             .u32(shown.uid.unwrap_or(attr.uid))
             .u32(shown.gid.unwrap_or(attr.gid))
@@ -224,19 +224,6 @@ impl Context<'_> {
 
 fn creds(request: &Request<'_>) -> Creds {
     Creds { uid: request.uid, gid: request.gid }
-}
-
-/// The `S_IFMT` part of a mode.
-fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-        FileKind::Regular => libc::S_IFREG,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::Socket => libc::S_IFSOCK,
-    }
 }
 
 /// The kernel's 32-bit form of a device number: 12 bits of major, 20 bits of minor.

@@ -99,14 +99,7 @@ impl Context<'_> {
         args.skip(4)?;
         let name = args.name()?;
         let device = decode_device(device);
-        let new = match mode & libc::S_IFMT {
-            0 | libc::S_IFREG => NewNode::Regular,
-            libc::S_IFCHR => NewNode::CharDevice(device),
-            libc::S_IFBLK => NewNode::BlockDevice(device),
-            libc::S_IFIFO => NewNode::Fifo,
-            libc::S_IFSOCK => NewNode::Socket,
-            _ => return Err(Errno(libc::EINVAL)),
-        };
+        let new = NewNode::of_mode(mode, device).ok_or(Errno(libc::EINVAL))?;
         self.make(request, reply, new, Made { name, mode, umask }).map(drop)
     }
 

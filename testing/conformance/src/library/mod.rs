@@ -42,7 +42,7 @@ use crate::secret;
 
 /// An error of the library, as a front end would tell it.
 fn errno(e: FsError) -> Errno {
-    Errno::from_raw_os_error(extol_fuse::errno(&e))
+    Errno::from_raw_os_error(e.errno())
 }
 
 /// An open file.
