@@ -50,6 +50,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
+/// Five are enough for a device of one's own: `size`, `is_read_only`, `read_at`, `write_at` and
+/// `flush`; the others have defaults.
 ///
 /// Durability: a write is durable after a later [`flush`](BlockDevice::flush) that *began* after
 /// the write returned, or at once if it was a [`write_fua`](BlockDevice::write_fua).
@@ -178,7 +180,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Discards the range: its contents are undefined afterwards. `Err` with `Unsupported` if the
     /// device cannot.
-    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        let why = io::Error::from(io::ErrorKind::Unsupported);
+        Err(DeviceError::new(DeviceOp::Discard, offset, len, why))
+    }
 
     /// False if [`discard`](BlockDevice::discard) is known to fail.
     fn can_discard(&self) -> bool {
@@ -191,7 +196,16 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     }
 
     /// Makes the range read as zeros.
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(ZEROS.len() as u64);
+            self.write_at(&ZEROS[..step as usize], offset.saturating_add(done))?;
+            done += step;
+        }
+        Ok(())
+    }
 
     /// The first range of data that begins or ends behind `at`, from `at` on. All between `at` and
     /// its start reads as zeros; `None`: so does the whole rest. A device that does not know its
