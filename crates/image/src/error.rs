@@ -2,7 +2,7 @@
 
 use crate::mkfs::MkfsError;
 use extol_block::DeviceError;
-use extol_vfs::{bytes_text, plain};
+use extol_vfs::{bytes_text, errno_of, plain};
 
 /// Why an image could not be made. Each is one line that says what to change.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -64,6 +64,17 @@ impl From<MkfsError> for BuildError {
 }
 
 impl BuildError {
+    /// Linux's number of the error: ENOSPC, ECANCELED, that of the device, and else EINVAL.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::TooSmall { .. } => 28,
+            Self::Stopped => 125,
+            Self::Device(error) => errno_of(&error.source),
+            _ => 22,
+        }
+    }
+
     /// An entry that cannot be taken.
     #[must_use]
     pub fn entry(entry: &[u8], why: impl std::fmt::Display) -> Self {

@@ -4,6 +4,7 @@
 //! ```text
 //!   build     a volume with files in it: where everything goes, then one pass over the data
 //!   mkfs      the options and the layout of a volume: pure plan, then write
+//!   files     both in files of the host, which are made
 //!   edits     what the command line changes of what a source says
 //!   tar       the way back: an archive of the files of a volume
 //!   source    where files come from: a directory of the host, an archive, a
@@ -17,9 +18,11 @@
 pub mod build;
 pub mod edits;
 mod error;
+mod files;
 pub mod mkfs;
 pub mod source;
 pub mod tar;
 pub mod tree;
 
 pub use error::{BuildError, Result};
+pub use files::{build_file, mkfs_file};
