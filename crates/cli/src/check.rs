@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Instant;
 
+use extol::check::{CheckOptions, Pass, Progress, Recovery, Report};
 use extol_block::open::{OpenName, Opened};
 use extol_block::{OpenOptions, SharedDevice};
-use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_cli_common::{Failure, Result, json_text, print, print_json, progress};
 use extol_proc::Shown as _;
 
@@ -137,11 +137,10 @@ fn check(
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
         journal: args.journal.as_deref().map(|path| journal(path, args.mounted)).transpose()?,
         max_findings: usize::try_from(args.limit).unwrap_or(usize::MAX),
-        fast_commits: Some(Recoverer(volume::recovered)),
         ..CheckOptions::default()
     };
     let bar = progress::steps(STEPS, "checking".to_owned());
-    let report = extol_check::check(opened.device.clone(), &opts, &mut |at| {
+    let report = extol::check::check(opened.device.clone(), &opts, &mut |at| {
         bar.set_position(position(at));
         if let Some(lines) = &mut lines {
             lines.show(at, &args.source);

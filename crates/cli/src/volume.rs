@@ -41,7 +41,7 @@ pub use make::{
 pub use others::{is_write_protected, written_by_others};
 pub use read::{
     Known, external_journal, find_superblock, header, info, is_marked_read_only, journal,
-    partitions, recovered, replay,
+    partitions, replay,
 };
 pub use told::open_told;
 

@@ -1,38 +1,94 @@
 //! Errors: why a volume cannot be opened, and how errors of the layers below become [`FsError`].
 //! (The conversions are functions, because both types belong to other crates.)
 
+use std::io;
+
 use extol_block::DeviceError;
+use extol_block::open::OpenFailed;
 use extol_jbd2::JournalError;
 use extol_ondisk::OnDiskError;
-use extol_vfs::FsError;
+use extol_vfs::{FsError, errno_of};
 
 /// Why a volume could not be opened: one line for the user.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct OpenError(pub String);
+#[error("{line}")]
+pub struct OpenError {
+    line: String,
+    kind: io::ErrorKind,
+    errno: i32,
+}
+
+impl OpenError {
+    /// What is on the device is the reason, or what was asked of it: EINVAL, as of mount(2).
+    pub(crate) fn new(line: impl Into<String>) -> Self {
+        Self { line: line.into(), kind: io::ErrorKind::InvalidData, errno: EINVAL }
+    }
+
+    /// The line.
+    pub(crate) fn line(self) -> String {
+        self.line
+    }
+
+    /// What kind of error: that of the system if the device could not be opened or read, and
+    /// `InvalidData` if what it holds is the reason.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.kind
+    }
+
+    /// Linux's number for it: that of the system, or EINVAL, as of mount(2).
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+}
+
+const EINVAL: i32 = 22;
+
+impl From<OpenError> for io::Error {
+    fn from(e: OpenError) -> Self {
+        Self::new(e.kind, e)
+    }
+}
 
 /// Result of opening.
 pub type OpenResult<T> = std::result::Result<T, OpenError>;
 
 pub(crate) fn refuse<T>(why: impl Into<String>) -> OpenResult<T> {
-    Err(OpenError(why.into()))
+    Err(OpenError::new(why))
 }
 
 impl From<FsError> for OpenError {
     fn from(e: FsError) -> Self {
-        Self(e.to_string())
+        let (line, errno) = (e.to_string(), e.errno());
+        Self { line, errno, kind: io::Error::from(e).kind() }
     }
 }
 
 impl From<JournalError> for OpenError {
     fn from(e: JournalError) -> Self {
-        Self(e.to_string())
+        match e {
+            JournalError::Device(e) => e.into(),
+            other => Self::new(other.to_string()),
+        }
     }
 }
 
 impl From<DeviceError> for OpenError {
     fn from(e: DeviceError) -> Self {
-        Self(e.to_string())
+        let errno = errno_of(&e.source);
+        Self { line: e.to_string(), kind: e.source.kind(), errno }
+    }
+}
+
+impl From<OpenFailed> for OpenError {
+    fn from(e: OpenFailed) -> Self {
+        match e {
+            OpenFailed::Device(e) => e.into(),
+            OpenFailed::Name { kind, .. } => {
+                Self { line: e.to_string(), kind, errno: errno_of(&kind.into()) }
+            }
+        }
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn refuse_unused(sb: &Superblock, options: &MountOptions) -> OpenResu
 
 fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<Found> {
     let log_sb = read_superblock(&*device, None)
-        .map_err(|_| OpenError("the external journal is not a journal device".into()))?;
+        .map_err(|_| OpenError::new("the external journal is not a journal device"))?;
     if !log_sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         return refuse("the external journal is not a journal device");
     }
@@ -167,7 +167,7 @@ fn internal_of(dev: &SharedDevice, vol: &Volume, ino: InodeNr) -> OpenResult<Fou
     }
     let blocks = raw.size >> geo.block_size.bits();
     let blocks = u32::try_from(blocks)
-        .map_err(|_| OpenError("corrupt journal: impossible size; run e2fsck".into()))?;
+        .map_err(|_| OpenError::new("corrupt journal: impossible size; run e2fsck"))?;
     let node = Node { ino, raw };
     let mut extents = Vec::new();
     let mut runs = Vec::new();
@@ -193,5 +193,5 @@ fn internal_of(dev: &SharedDevice, vol: &Volume, ino: InodeNr) -> OpenResult<Fou
 }
 
 fn bad_journal(e: FsError) -> OpenError {
-    OpenError(format!("the journal's inode cannot be read: {e}"))
+    OpenError::new(format!("the journal's inode cannot be read: {e}"))
 }

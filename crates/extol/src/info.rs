@@ -226,7 +226,7 @@ pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<V
         }
         let bytes = &block[offset..offset + usize::from(geo.desc_size)];
         let desc = GroupDesc::decode(bytes, geo, group);
-        descriptors.push(desc.map_err(|e| OpenError(format!("group {}: {e}", group.0)))?);
+        descriptors.push(desc.map_err(|e| OpenError::new(format!("group {}: {e}", group.0)))?);
     }
     Ok(descriptors)
 }
@@ -397,7 +397,7 @@ fn inspect_journal_device(
     sb: &Superblock,
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
     let block_size = BlockSize::new(sb.block_bytes())
-        .ok_or_else(|| OpenError("damaged superblock: impossible size of blocks".into()))?;
+        .ok_or_else(|| OpenError::new("damaged superblock: impossible size of blocks"))?;
     let map = LogMap::of_device(block_size, device.size());
     Ok(extol_jbd2::inspect::inspect(&**device, &map, u64::MAX)?)
 }

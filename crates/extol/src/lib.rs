@@ -13,6 +13,7 @@
 //!
 //! ```text
 //!   ext4  path                  handle for programs, by inode and by path        lib
+//!   check                       comparing a volume with itself
 //!   info  stats                 properties, counters
 //!   remount                     options change while the volume is open
 //!   tune                        properties of a volume that is not in use
@@ -41,6 +42,8 @@
 //! ([`extol_sync::rank`]).
 
 pub(crate) mod alloc;
+#[cfg(feature = "check")]
+pub mod check;
 pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
@@ -93,6 +96,7 @@ pub use extol_image as image;
 pub use extol_image::mkfs;
 pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
+pub use extol_vfs::Attr as Metadata;
 pub use extol_vfs::{FileSystem, FsError};
 pub use fast_commit::Reason as FullCommitReason;
 pub use info::{
@@ -100,7 +104,7 @@ pub use info::{
 };
 pub use mount::Replayed;
 pub use options::MountOptions;
-pub use path::{File, OpenOptions};
+pub use path::{File, OpenOptions, ReadDir};
 pub use services::lazy_init::LazyInitStats;
 pub use stats::Stats;
 pub use throttle::ThrottleStats;

@@ -408,8 +408,8 @@ impl MountedFs {
     /// Opens the quota files: from now on usage follows the inodes.
     pub fn open_quotas(&self, sb: &Superblock) -> OpenResult<()> {
         let opened = Quotas::open(&self.vol, sb);
-        let opened =
-            opened.map_err(|e| OpenError(format!("quotas cannot be kept: {e}; run e2fsck")))?;
+        let opened = opened
+            .map_err(|e| OpenError::new(format!("quotas cannot be kept: {e}; run e2fsck")))?;
         if let Some(quotas) = opened {
             let _ = self.quotas.set(quotas);
         }

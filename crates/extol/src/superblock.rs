@@ -19,7 +19,7 @@ pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenRes
     let mut bytes = [0; SUPERBLOCK_LEN];
     dev.read_at(&mut bytes, at)?;
     Superblock::decode(&bytes).map_err(|e| {
-        OpenError(match sb.filter(|kib| *kib != 1) {
+        OpenError::new(match sb.filter(|kib| *kib != 1) {
             Some(kib) => format!("no superblock {kib} KiB from the start ({e}): sb= is in KiB"),
             None => format!("not an ext4 volume, or its superblock is damaged ({e})"),
         })
@@ -38,7 +38,8 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
             "the volume is truncated: it should have {need} bytes and has {size}"
         ));
     }
-    Geometry::new(sb, Some(dev.size())).map_err(|e| OpenError(format!("damaged superblock: {e}")))
+    Geometry::new(sb, Some(dev.size()))
+        .map_err(|e| OpenError::new(format!("damaged superblock: {e}")))
 }
 
 /// Writes the superblock to its place, durably, keeping what else is in the device's sector.

@@ -58,6 +58,7 @@ const LAYERS: &[&[&str]] = &[
     &["tune"],
     &["remount"],
     &["info", "stats"],
+    &["check"],
     &["ext4"],
     &["path"],
     &["lib"],

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use extol::{Ext4, MountOptions};
+use extol::Ext4;
+use extol::check::{CheckOptions, Recovery as Replay, Severity, check};
 use extol_block::{MemDevice, SharedDevice};
-use extol_check::{CheckOptions, Recoverer, Recovery as Replay, Severity, check, inode_tables};
+use extol_check::inode_tables;
 
 use crate::tape::{Event, Tape};
 use crate::variant::Variant;
@@ -105,15 +106,6 @@ pub fn replayed(variant: &Variant, devices: &[MemDevice]) -> Result<(), String> 
     if again.was_needed { Err("a second replay finds something to do".into()) } else { Ok(()) }
 }
 
-/// A volume with fast commits, recovered in memory.
-fn recovered(
-    volume: &SharedDevice,
-    journal: Option<&SharedDevice>,
-) -> Result<SharedDevice, String> {
-    let options = MountOptions::default().with_journal(journal.cloned());
-    extol::recovered(volume, &options).map(|(device, _)| device).map_err(|e| e.to_string())
-}
-
 /// The independent checker's report.
 ///
 /// # Errors
@@ -128,7 +120,7 @@ pub fn checked(devices: &[MemDevice], recovery: Replay) -> Result<(), String> {
         threads: 1,
         max_findings: 20,
         paths: false,
-        fast_commits: Some(Recoverer(recovered)),
+        ..CheckOptions::default()
     };
     let device = shared(0).ok_or("no device")?;
     let report = check(device, &options, &mut |_| {}).map_err(|e| format!("the checker: {e}"))?;

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use extol::check::{CheckOptions, Kind, Recovery, Report, Severity};
 use extol::resize::{Minimum, ResizeProgress};
 use extol::tune::{Request, Tuned};
 use extol_block::{OpenOptions, SharedDevice};
-use extol_check::{CheckOptions, Kind, Recoverer, Recovery, Report, Severity};
 use extol_cli_common::{Failure, Result, counted};
 use extol_proc::Shown as _;
 
 use super::{
     Source, Volume, VolumeOptions, cannot_open, direct, name, open_journal, open_options,
-    open_told, recovered, refuse_member, refused, with_wait_messages,
+    open_told, refuse_member, refused, with_wait_messages,
 };
 
 /// What a damaged volume is not.
@@ -107,12 +107,11 @@ pub fn require_clean(
     let opts = CheckOptions {
         recovery: Recovery::InMemory,
         journal: journal.cloned(),
-        fast_commits: Some(Recoverer(recovered)),
         ..CheckOptions::default()
     };
     let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
-        extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;
+        extol::check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;
     if report.is_clean() || how == RESIZED && is_of_a_resize(&report) {
         return Ok(());
     }

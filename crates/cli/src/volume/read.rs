@@ -2,8 +2,8 @@
 //! replay of the journal.
 
 use extol::{Header, Info, Replayed};
+use extol_block::OpenOptions;
 use extol_block::open::{self, Layer, OpenName, Opened, Table};
-use extol_block::{OpenOptions, SharedDevice};
 use extol_cli_common::{Failure, Result, warn};
 use extol_jbd2::inspect::JournalReport;
 use extol_ondisk::{GroupDesc, RoCompat};
@@ -116,15 +116,6 @@ pub fn replay(source: Source<'_>, options: &VolumeOptions, dry_run: bool) -> Res
     refuse_member(&opened.name, &opened)?;
     open_journal(&mut options, &OpenOptions::read_write())?;
     extol::replay(&opened.device, &options).map_err(|error| opened.refused(&options, error))
-}
-
-/// A volume as it will be after recovery. It is not changed.
-pub fn recovered(
-    device: &SharedDevice,
-    journal: Option<&SharedDevice>,
-) -> std::result::Result<SharedDevice, String> {
-    let options = VolumeOptions::default().read_only().with_journal(journal.cloned());
-    extol::recovered(device, &options).map(|(device, _)| device).map_err(|error| error.to_string())
 }
 
 /// A device for reading, even if it is mounted.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_block::open::{self, OpenName, Window};
+use extol_block::{Direct, OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
 use super::{Batch, Ext4};
@@ -26,11 +27,13 @@ impl Ext4 {
         Ok(Arc::new(Self::new(device, &fs, threads)))
     }
 
-    /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
+    /// Opens a volume by the name that the commands take: a disk image, a block device, a
+    /// partition of one (`disk.img:2`), a tag (`LABEL=data`), a qcow2 image (feature `formats`), an
+    /// address (`nbd://host/export`, feature `network`). Refuses one that is mounted or open in
     /// another Extol.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and if the file cannot be opened.
+    /// As [`open`](Self::open), and if the file cannot be opened, or has no such part.
     pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
         Self::open(open_device(path.as_ref(), options)?, options)
     }
@@ -180,5 +183,6 @@ fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> 
     };
     let how =
         if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
-    Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
+    let name = OpenName::parse(path, Window::default())?;
+    Ok(open::open(&name, &how.direct(direct))?.device)
 }

@@ -287,7 +287,7 @@ impl Ext4 {
         files::sync_now(&old)??;
         old.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
         let options = for_a_mount(&old, old.options.lock().clone());
-        let refused = |e: OpenError| ResizeError::Refused(e.0);
+        let refused = |e: OpenError| ResizeError::Refused(e.line());
         let (device, options) = dry_run::in_memory_only(&self.device, &options).map_err(refused)?;
         let copy = Self::open(device, &options).map_err(refused)?;
         copy.fs().measuring.store(true, Ordering::Relaxed);
@@ -443,7 +443,7 @@ impl Ext4 {
     fn options_again(&self, old: &MountedFs) -> Result<MountOptions, ResizeError> {
         let mut options = for_a_mount(old, old.options.lock().clone());
         let sb = read_superblock(&*self.device, options.access.superblock)
-            .map_err(|e| FsError::Io(e.0))?;
+            .map_err(|e| FsError::Io(e.line()))?;
         if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
             // (The volume may have had one.)
             options.journal.data_mode = None;

@@ -85,7 +85,7 @@ impl Place {
         let mut bytes = vec![0; self.geo.block_len()];
         self.dev.read_at(&mut bytes, self.at())?;
         Mmp::decode(&bytes, &self.geo)
-            .map_err(|e| OpenError(format!("corrupt MMP block: {e}; run e2fsck")))
+            .map_err(|e| OpenError::new(format!("corrupt MMP block: {e}; run e2fsck")))
     }
 
     pub fn write(&self, mmp: &Mmp) -> OpenResult<()> {
@@ -122,7 +122,7 @@ pub(super) fn nanos(d: Duration) -> u64 {
 impl From<ClaimError> for OpenError {
     fn from(e: ClaimError) -> Self {
         match e {
-            ClaimError::Lost(why) | ClaimError::Device(why) => Self(why),
+            ClaimError::Lost(why) | ClaimError::Device(why) => Self::new(why),
         }
     }
 }
@@ -201,7 +201,7 @@ impl Claim {
         let mut next = written.clone();
         next.seq = if next.seq >= SEQ_MAX { 1 } else { next.seq + 1 };
         next.time = wall();
-        self.place.write(&next).map_err(|e| ClaimError::Device(e.0))?;
+        self.place.write(&next).map_err(|e| ClaimError::Device(e.line()))?;
         *written = next;
         while self.time.now_ns().saturating_sub(began) >= self.limit {
             // This thread was stopped, or the device took so long: these bytes may lie over the
@@ -231,7 +231,7 @@ impl Claim {
 
     /// Err unless the block holds what this mount wrote last.
     pub(super) fn check(&self, written: &Mmp) -> Result<(), ClaimError> {
-        let now = self.place.read().map_err(|e| ClaimError::Device(e.0))?;
+        let now = self.place.read().map_err(|e| ClaimError::Device(e.line()))?;
         if now.seq == written.seq
             && now.nodename == written.nodename
             && now.bdevname == written.bdevname

@@ -222,7 +222,7 @@ impl HeldClaim {
             paused: Arc::clone(&self.paused),
         };
         let runner = Runner::start("extol-mmp", &Wakeup::new(), service)
-            .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| OpenError::new(format!("cannot start a thread: {e}")))?;
         self.runner = Some(runner);
         Ok(())
     }

@@ -150,7 +150,7 @@ fn freeze_now(fs: &MountedFs) -> Result<()> {
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
         fs.maintenance.pause_mmp(false);
         journal.thaw();
-        return Err(FsError::Io(e.0));
+        return Err(FsError::Io(e.line()));
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ fn thaw_now(fs: &MountedFs) -> Result<()> {
     let result = write_superblock(&*fs.vol.dev, &sb).map_err(|e| {
         // Without the mark no log may be written: the next mount would not look at it.
         let _ = fs.vol.journal.abort(&format!("marking the volume as in use failed: {e}"));
-        FsError::Io(e.0)
+        FsError::Io(e.line())
     });
     fs.vol.journal.thaw();
     result

@@ -65,7 +65,7 @@ pub(super) fn open_on(
     guard: Option<&Arc<Guard>>,
     unlocked: bool,
 ) -> OpenResult<Opened> {
-    options.check().map_err(OpenError)?;
+    options.check().map_err(OpenError::new)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
     let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
@@ -79,11 +79,11 @@ pub(super) fn open_on(
     features::check(&sb, &geo, options.access.read_only)?;
     let has_mmp = sb.feature_incompat.contains(Incompat::MMP);
     let fast = fast_commit_support::decide(obstacle.as_ref(), options.journal.fast_commit)
-        .map_err(OpenError)?;
+        .map_err(OpenError::new)?;
     let (effective, defaults) = options_in_force(&sb, options, &fast, obstacle.is_none());
     let fixed = fixed_options(&sb, options, &effective, log.is_some())?;
     if !options.access.read_only {
-        quota::check_enforceable(&sb, options.quota).map_err(OpenError)?;
+        quota::check_enforceable(&sb, options.quota).map_err(OpenError::new)?;
         mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
     }
     let (log, on_volume) = guarded_log(log, &dev, active_guard)?;
@@ -129,7 +129,7 @@ pub(super) fn open_on(
     }
     // A device that fails aborts the journal, and what comes next finds the volume read-only.
     let threads = begin(&fs, options, &mut replayed)
-        .map_err(|e| fs.vol.journal.failure().map_or(e, OpenError))?;
+        .map_err(|e| fs.vol.journal.failure().map_or(e, OpenError::new))?;
     Ok((fs, threads, replayed))
 }
 
@@ -380,7 +380,7 @@ fn begin(
         fs.tracker.set_placeholder_dir(fast_commit::placeholder_dir(fs).unwrap_or_default());
     }
     let mut threads = Threads::default();
-    let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));
+    let io = |e: std::io::Error| OpenError::new(format!("cannot start a thread: {e}"));
     if options.background.threads {
         threads.journal = Some(Services::start(journal).map_err(io)?);
     } else {

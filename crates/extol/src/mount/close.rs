@@ -42,7 +42,7 @@ pub(crate) fn close(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<()> {
         (false, Err(e)) => Err(e),
         (false, Ok(lost)) => {
             let sb = fs.clean_superblock();
-            write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0)).and(lost)
+            write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.line())).and(lost)
         }
     };
     fs.note_abort();

@@ -103,5 +103,5 @@ pub(crate) fn refusal(dev: &SharedDevice, options: &MountOptions) -> Option<Stri
         run(dev, &geo, &options)
     };
     // A volume that is in use may change while it is looked at.
-    attempt().or_else(|_| attempt()).err().map(|e| e.0)
+    attempt().or_else(|_| attempt()).err().map(|e| e.line())
 }

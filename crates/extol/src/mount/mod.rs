@@ -62,7 +62,7 @@ pub(crate) fn open_claimed(
     options: &MountOptions,
     claimed: Option<&HandedOver>,
 ) -> OpenResult<Opened> {
-    options.check().map_err(OpenError)?;
+    options.check().map_err(OpenError::new)?;
     let unlocked = !dev.is_locked();
     let fence = Arc::new(Fence::new(dev));
     let dev: SharedDevice = Arc::new(FailLatch::new(Arc::clone(&fence) as SharedDevice));

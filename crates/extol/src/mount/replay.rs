@@ -32,7 +32,7 @@ use crate::volume::Volume;
 const CACHE_BYTES: usize = 16 << 20;
 
 fn refused(e: impl std::fmt::Display) -> OpenError {
-    OpenError(format!("the fast commits in the journal cannot be replayed: {e}; run e2fsck"))
+    OpenError::new(format!("the fast commits in the journal cannot be replayed: {e}; run e2fsck"))
 }
 
 /// Replays on the device. The log is home, and `jsb` its superblock; afterwards it is that of an

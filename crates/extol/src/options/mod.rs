@@ -6,6 +6,8 @@ mod table;
 mod text;
 mod word;
 
+use std::time::Duration;
+
 use extol_block::SharedDevice;
 
 pub use crate::keys::Keys;
@@ -17,6 +19,18 @@ pub use table::{OptionSpec, table};
 pub(crate) use word::Word;
 
 /// How to mount. `Default` is what `mount` does without options.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use extol::MountOptions;
+///
+/// let options = MountOptions::default().commit_interval(Duration::from_secs(30));
+/// // The same in the words of `mount -o`.
+/// let parsed = MountOptions::parse("commit=30")?;
+/// assert_eq!(options.journal.commit, parsed.journal.commit);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// How the volume is opened, and what an error does to it.
@@ -84,6 +98,28 @@ impl MountOptions {
     #[must_use]
     pub fn without_threads(mut self) -> Self {
         self.background.threads = false;
+        self
+    }
+
+    /// These options, with another time between two commits that nothing asks for (`commit=`).
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.journal.commit = interval;
+        self
+    }
+
+    /// These options, with or without fast commits. Without a choice there are some if the volume
+    /// has the feature and room for them.
+    #[must_use]
+    pub fn fast_commits(mut self, on: bool) -> Self {
+        self.journal.fast_commit = Some(on);
+        self
+    }
+
+    /// These options, with another answer to an error (`errors=`).
+    #[must_use]
+    pub fn on_error(mut self, policy: ErrorPolicy) -> Self {
+        self.access.errors = Some(policy);
         self
     }
 

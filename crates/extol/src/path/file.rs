@@ -1,6 +1,7 @@
 //! Open files.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -302,9 +303,20 @@ impl File {
     }
 }
 
+/// As of [`std::fs::File`], with its errors.
+impl FileExt for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(Self::read_at(self, buf, offset)?)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(Self::write_at(self, buf, offset)?)
+    }
+}
+
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.read_at(buf, self.at).map_err(io_error)?;
+        let n = self.read_at(buf, self.at)?;
         self.at += n as u64;
         Ok(n)
     }
@@ -313,9 +325,9 @@ impl Read for File {
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.append {
-            self.at = self.metadata().map_err(io_error)?.size;
+            self.at = self.metadata()?.size;
         }
-        let n = self.write_at(data, self.at).map_err(io_error)?;
+        let n = self.write_at(data, self.at)?;
         self.at += n as u64;
         Ok(n)
     }
@@ -331,36 +343,11 @@ impl Seek for File {
         let at = match to {
             SeekFrom::Start(at) => Some(at),
             SeekFrom::Current(by) => self.at.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata().map_err(io_error)?.size.checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata()?.size.checked_add_signed(by),
         };
         self.at = at.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a position before the start")
         })?;
         Ok(self.at)
     }
-}
-
-/// For the traits of [`std::io`]: the kind that comes nearest, and the error itself inside.
-fn io_error(e: FsError) -> io::Error {
-    use io::ErrorKind as Kind;
-    let kind = match &e {
-        FsError::NotFound => Kind::NotFound,
-        FsError::Exists => Kind::AlreadyExists,
-        FsError::NotADirectory => Kind::NotADirectory,
-        FsError::IsADirectory => Kind::IsADirectory,
-        FsError::NotEmpty => Kind::DirectoryNotEmpty,
-        FsError::NoSpace => Kind::StorageFull,
-        FsError::QuotaExceeded => Kind::QuotaExceeded,
-        FsError::ReadOnly => Kind::ReadOnlyFilesystem,
-        FsError::NotPermitted | FsError::AccessDenied | FsError::NoKey => Kind::PermissionDenied,
-        FsError::NameTooLong | FsError::Invalid(_) => Kind::InvalidInput,
-        FsError::TooManyLinks => Kind::TooManyLinks,
-        FsError::FileTooLarge => Kind::FileTooLarge,
-        FsError::NotSupported(_) => Kind::Unsupported,
-        FsError::Stale => Kind::StaleNetworkFileHandle,
-        FsError::Busy => Kind::ResourceBusy,
-        FsError::Corrupt { .. } => Kind::InvalidData,
-        _ => Kind::Other,
-    };
-    io::Error::new(kind, e)
 }

@@ -22,6 +22,36 @@ fn volume() -> Arc<Ext4> {
     Ext4::open(device, &MountOptions::default()).unwrap()
 }
 
+/// Files have the traits of those of std, and errors become its errors.
+#[test]
+fn like_files_of_std() {
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    fn work(fs: &Arc<Ext4>) -> io::Result<()> {
+        let file = fs.create_file("a")?;
+        FileExt::write_all_at(&file, b"hello", 3)?;
+        let mut back = [7; 8];
+        FileExt::read_exact_at(&file, &mut back, 0)?;
+        assert_eq!(&back, b"\0\0\0hello");
+        let attr: crate::Metadata = fs.metadata("a")?;
+        assert!(attr.is_file() && !attr.is_dir() && !attr.is_symlink());
+        assert_eq!(attr.mode(), 0o100_644);
+        fs.open_file("none", OpenOptions::new().read(true)).map(drop)?;
+        Ok(())
+    }
+    let fs = volume();
+    let error = work(&fs).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert_eq!(error.to_string(), FsError::NotFound.to_string());
+    let device = Arc::new(MemDevice::new(8 << 20));
+    let error = Ext4::open(device, &MountOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (io::ErrorKind::InvalidData, 22));
+    assert!(!io::Error::from(error).to_string().is_empty());
+    let error = Ext4::open_path("/none", &MountOptions::default()).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (io::ErrorKind::NotFound, 2));
+}
+
 /// A path through a directory does not wait for its lock, which a thread that adds a name holds.
 #[test]
 fn a_path_leads_through_a_directory_that_is_being_changed() {

@@ -214,7 +214,7 @@ fn to_read_write(
     }
     if let Some(guard) = &fs.guard {
         // While this mount was read-only, another system may have changed the volume.
-        let observed = guard.check_now().map_err(OpenError).and_then(|()| {
+        let observed = guard.check_now().map_err(OpenError::new).and_then(|()| {
             let access = fs.options.lock().access.clone();
             if access.nommp {
                 return Ok(None);

@@ -93,7 +93,7 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     options.access.norecovery = false;
     options.journal.data_mode = data;
     let options = find_journal::with_device(&sb, &options)?;
-    let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
+    let guard = fs.guard.as_ref().ok_or_else(|| OpenError::new("the volume has no guard"))?;
     threads.mmp = mount::claim(guard, &geo, &sb, &options, None)?;
     fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
     let recovered = journals::recover(&base.device, &sb, &geo, &options, Some(guard))?;
@@ -143,7 +143,7 @@ fn attach(
         forget_transactions(fs);
     }
     let wanted = (plan.options.journal.fast_commit == Some(false)).then_some(false);
-    let fast = fast_commit_support::decide(obstacle.as_ref(), wanted).map_err(OpenError)?;
+    let fast = fast_commit_support::decide(obstacle.as_ref(), wanted).map_err(OpenError::new)?;
     if has_log && obstacle.is_none() {
         journal.set_patched_blocks(fast_commit::patched_blocks(&fs.vol.geo, sb, &fs.vol.alloc)?);
         journal.set_fast_source(Arc::clone(&fs.tracker) as _);
@@ -182,7 +182,7 @@ fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult
     fs.tracker.set_placeholder_dir(placeholder);
     if fs.threads {
         start_writers(fs, threads, plan.options.checkpoint.merge)
-            .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| OpenError::new(format!("cannot start a thread: {e}")))?;
     }
     lazy_init::start(fs, &plan.options);
     Ok(())

@@ -154,7 +154,7 @@ fn fast_commits_go_on_and_off() {
     let device = volume();
     let error =
         Ext4::open(Arc::clone(&device), &MountOptions::parse("fast_commit").unwrap()).unwrap_err();
-    assert!(error.0.contains("extol tune -O fast_commit"), "{error}");
+    assert!(error.to_string().contains("extol tune -O fast_commit"), "{error}");
     let fs = open(&device, "");
     assert!(fs.remount("fast_commit").unwrap_err().0.contains("extol tune -O fast_commit"));
     assert_eq!(fs.mount_options(), "rw,relatime");

@@ -294,7 +294,7 @@ impl Made {
     pub fn enter(&self, fs: &MountedFs) -> FsResult<()> {
         fs.vol.journal.commit_all().map_err(error::journal)?;
         let sb = fs.sb.read(Superblock::clone);
-        write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0))
+        write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.line()))
     }
 }
 
@@ -362,7 +362,7 @@ fn leave(fs: &Arc<MountedFs>) -> Result<()> {
     if let Some(guard) = &fs.guard {
         guard.note_change(&before.encode(), &sb.encode());
     }
-    write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0).into())
+    write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.line()).into())
 }
 
 /// Frees what inode 8 has.

@@ -307,17 +307,7 @@ fn recovery_can_be_interrupted() {
             let what = format!("{cut} of {} events, kept {keep}", events.len());
             assert_eq!(read(&fs, "/b"), [contents(2), contents(1)].concat(), "{what}");
             assert!(read(&fs, "/a").is_empty() && read(&fs, "/new").len() == 4 * BS, "{what}");
-            let report = extol_check::check(
-                Arc::new(image),
-                &extol_check::CheckOptions {
-                    fast_commits: Some(extol_check::Recoverer(|device, _| {
-                        let done = extol::recovered(device, &MountOptions::default());
-                        done.map(|(device, _)| device).map_err(|e| e.to_string())
-                    })),
-                    ..Default::default()
-                },
-                &mut |_| {},
-            );
+            let report = extol::check::check(Arc::new(image), &Default::default(), &mut |_| {});
             assert!(report.unwrap().is_clean(), "{what}");
             seen += 1;
         }

@@ -218,7 +218,7 @@ fn a_hostile_interval_is_bounded_said_and_interruptible() {
     };
     // Impossible, and maybe in use: at once.
     set(12, 65535);
-    let error = Observed::observe(&rig.below, &rig.geo, &sb, None).unwrap_err().0;
+    let error = Observed::observe(&rig.below, &rig.geo, &sb, None).unwrap_err().to_string();
     assert!(error.contains("65535 s is impossible") && error.contains("clear_mmp"), "{error}");
     sb.mmp_update_interval = 65535;
     set(12, 5);
@@ -230,7 +230,7 @@ fn a_hostile_interval_is_bounded_said_and_interruptible() {
     let before = rig.bytes();
     let impatient = Arc::new(Impatient::default());
     let waiting: Arc<dyn Waiting> = Arc::clone(&impatient) as _;
-    let error = seen.take(&rig.guard, Some(&waiting)).unwrap_err().0;
+    let error = seen.take(&rig.guard, Some(&waiting)).unwrap_err().to_string();
     assert!(error.contains("interrupted"), "{error}");
     assert!(impatient.0.lock()[0].contains("waiting 11 s"), "{:?}", impatient.0.lock());
     let at = usize::try_from(rig.sb.mmp_block * u64::from(rig.geo.block_size.bytes())).unwrap();
@@ -241,7 +241,8 @@ fn a_hostile_interval_is_bounded_said_and_interruptible() {
     set(12, 300);
     let impatient = Arc::new(Impatient::default());
     let waiting: Arc<dyn Waiting> = Arc::clone(&impatient) as _;
-    let error = Observed::observe(&rig.below, &rig.geo, &rig.sb, Some(&waiting)).unwrap_err().0;
+    let error =
+        Observed::observe(&rig.below, &rig.geo, &rig.sb, Some(&waiting)).unwrap_err().to_string();
     assert!(error.contains("interrupted"), "{error}");
     assert!(impatient.0.lock()[0].contains("waiting 360 s"), "{:?}", impatient.0.lock());
 }

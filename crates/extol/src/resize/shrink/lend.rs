@@ -116,7 +116,7 @@ pub(crate) fn give(dev: &SharedDevice) -> Result<()> {
     let plan = Plan::of(&sb, &vol)?;
     make_room(&**dev, &geo, plan.at)?;
     let written = plan.write(&**dev, &vol, &sb);
-    written.map_err(|e| FsError::Io(e.0).into())
+    written.map_err(|e| FsError::Io(e.line()).into())
 }
 
 impl Plan {
@@ -406,7 +406,7 @@ pub(crate) fn take_back(dev: &SharedDevice, end: u64) -> Result<()> {
     after.jnl_blocks.fill(0);
     let written = write_superblock(&**dev, &after)
         .and_then(|()| write_inode(&**dev, &vol, |slot| slot.fill(0)));
-    written.map_err(|e| FsError::Io(e.0).into())
+    written.map_err(|e| FsError::Io(e.line()).into())
 }
 
 /// Makes sure of LL-5.
@@ -433,5 +433,5 @@ fn stays<T>(end: u64) -> Result<T> {
 }
 
 fn unread(e: OpenError) -> ResizeError {
-    ResizeError::Refused(e.0)
+    ResizeError::Refused(e.line())
 }

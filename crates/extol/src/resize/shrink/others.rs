@@ -135,7 +135,7 @@ impl Mover<'_> {
         // (A volume is not written without a claim if it has the feature.)
         let claim = fs.guard.as_ref().and_then(|guard| guard.claim());
         let claim = claim.ok_or(FsError::NotSupported("moving the MMP block without a claim"))?;
-        let io = |e: OpenError| FsError::Io(e.0);
+        let io = |e: OpenError| FsError::Io(e.line());
         let to = self.take_one(BlockNr(vol.geo.first_data_block))?;
         if let Err(e) = claim.copy_to(to.start) {
             vol.alloc.give_back(to);
