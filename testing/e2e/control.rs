@@ -1,8 +1,8 @@
 //! Control and visibility of a live mount: remount, stat, metrics, top.
 
 use extol_testkit::{
-    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, require, run, run_extol, run_ok,
-    text, tool,
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, metric_samples, metrics_of,
+    require, run, run_extol, run_ok, text, tool,
 };
 use std::path::Path;
 use std::process::Command;
@@ -250,9 +250,9 @@ fn metrics_are_well_formed() {
         .nth(1)
         .and_then(|rest| rest.split('/').next())
         .expect("a printed address");
-    let (head, body) = get(address);
+    let (head, body) = metrics_of(address);
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("version=0.0.4"), "{head}");
-    let samples = parse_metrics(&body);
+    let samples = metric_samples(&body);
     let value = |name: &str| {
         samples
             .iter()
@@ -320,8 +320,8 @@ fn fast_commits_are_counted() {
     let said = mount.log();
     let address =
         said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
-    let (_, body) = get(address);
-    let samples = parse_metrics(&body);
+    let (_, body) = metrics_of(address);
+    let samples = metric_samples(&body);
     let value = |name: &str| {
         let found = samples.iter().find(|(sample, _)| sample == name);
         found.unwrap_or_else(|| panic!("no {name}:\n{body}")).1 as u64
@@ -388,66 +388,6 @@ fn the_log_tells_which_fast_commits_count() {
     mount.unmount();
     assert!(!run_extol(&["log", text(&image.path)]).output.contains("valid"), "closed in order");
     copy.remove();
-}
-
-fn get(address: &str) -> (String, String) {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-    (head.to_owned(), body.to_owned())
-}
-
-/// Samples by name with labels. Panics where the text is not of the format.
-fn parse_metrics(body: &str) -> Vec<(String, f64)> {
-    let mut samples = Vec::new();
-    let (mut family, mut kind, mut helped) = (String::new(), String::new(), String::new());
-    let mut bucket = (f64::NEG_INFINITY, 0.0);
-    assert!(body.ends_with('\n'));
-    for line in body.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            helped = rest.split_once(' ').expect("a help text").0.to_owned();
-        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, of) = rest.split_once(' ').expect("a type");
-            assert_eq!(name, helped, "HELP before TYPE");
-            assert!(["counter", "gauge", "histogram"].contains(&of), "{line}");
-            (family, kind) = (name.to_owned(), of.to_owned());
-            bucket = (f64::NEG_INFINITY, 0.0);
-        } else {
-            let (name, number) =
-                line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
-            let number: f64 = number.parse().unwrap_or_else(|_| panic!("no number: {line}"));
-            let bare = name.split('{').next().unwrap();
-            assert!(bare.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{line}");
-            let suffix =
-                bare.strip_prefix(&*family).unwrap_or_else(|| panic!("{line} is not of {family}"));
-            match (&*kind, suffix) {
-                ("histogram", "_bucket") => {
-                    let le =
-                        name.split("le=\"").nth(1).and_then(|r| r.split('"').next()).expect("le");
-                    let le = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
-                    assert!(le > bucket.0 && number >= bucket.1, "{line}: buckets go down");
-                    bucket = (le, number);
-                }
-                ("histogram", "_count") => {
-                    assert_eq!(
-                        bucket,
-                        (f64::INFINITY, number),
-                        "{line}: the last bucket is the count"
-                    );
-                }
-                ("histogram", "_sum") | ("gauge", "") => {}
-                ("counter", "") => assert!(bare.ends_with("_total") && number >= 0.0, "{line}"),
-                _ => panic!("{line} does not belong to a {kind}"),
-            }
-            assert!(!samples.iter().any(|(n, _)| n == name), "{name} twice");
-            samples.push((name.to_owned(), number));
-        }
-    }
-    samples
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub(crate) fn work(export: &Export, mut call: Call<'_>, send: Send, lead: &mut d
     if call.version != version {
         return send(rpc::program_mismatch(xid, version));
     }
+    if program == PROGRAM {
+        export.calls.note(procedure);
+    }
     // A call that does nothing needs no credentials.
     if procedure == 0 {
         return send(rpc::state(xid, accept::SUCCESS));

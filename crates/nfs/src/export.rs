@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::ahead::Readers;
 use crate::attrs::{Before, Change};
 use crate::config::Config;
+use crate::counters::Calls;
 use crate::handle::{Handle, Handles};
 use crate::status::{Result, Status};
 
@@ -27,6 +28,7 @@ pub struct Export {
     pub(crate) handles: Handles,
     pub(crate) verifier: Arc<Verifier>,
     pub(crate) readers: Readers,
+    pub(crate) calls: Calls,
     /// The root of the export. Held, so that its number is not given to another inode.
     pub(crate) root: Held,
     locks: Box<[Mutex<()>]>,
@@ -66,6 +68,7 @@ impl Export {
             handles: Handles::new(uuid, root.attr.id),
             verifier: Arc::default(),
             readers: Readers::default(),
+            calls: Calls::default(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             fs,
             config,

@@ -4,6 +4,7 @@
 //!   server       accepts, limits connections, stops in order
 //!   connection   one peer: reads records, sends replies
 //!   records      record marking (RFC 5531) within limits of size and time
+//!   counters     calls and connections, to be shown
 //!   work         queue of requests and the threads that take them
 //!   repeats      replies that a peer may ask for again
 //!   dispatch     program and procedure of a call; replies that wait for durability
@@ -35,6 +36,7 @@ mod ahead;
 mod attrs;
 mod config;
 mod connection;
+mod counters;
 mod dispatch;
 mod export;
 mod handle;
@@ -50,6 +52,7 @@ mod work;
 mod xdr;
 
 pub use config::{Config, Network, Squash};
+pub use counters::Counters;
 pub use dispatch::answer_bytes;
 pub use export::{Export, ExportError};
 pub use server::{Server, Stopper};

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::connection::{Peer, STACK};
+use crate::counters::Counters;
 use crate::dispatch;
 use crate::export::Export;
 use crate::limits;
@@ -47,8 +48,8 @@ impl std::fmt::Debug for Server {
     }
 }
 
-struct Inner {
-    export: Arc<Export>,
+pub(crate) struct Inner {
+    pub(crate) export: Arc<Export>,
     shared: Arc<Shared>,
     queue: Queue,
     peers: Mutex<HashMap<usize, Arc<Peer>>>,
@@ -110,6 +111,12 @@ impl Server {
         self.stopper.clone()
     }
 
+    /// What it counts.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters(Arc::downgrade(&self.inner))
+    }
+
     /// Serves until it is stopped.
     ///
     /// # Errors
@@ -157,6 +164,10 @@ impl Server {
 impl Inner {
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.peers.lock().len()
     }
 
     fn say(&self, address: SocketAddr, what: &str) {

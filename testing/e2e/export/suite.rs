@@ -99,9 +99,10 @@ fn programs_of_linux_and_libnfs_work_on_one_export() {
     let given = format!("PORT={port}; FIO={fio}; SECONDS={seconds}; CLIENTS={clients}\n");
     let report = std::thread::scope(|scope| {
         let work = scope.spawn(|| guest.run(&format!("{given}{BEGIN}{SUITE}")));
-        // Another client, meanwhile.
+        // Another client, meanwhile. (Its copies stay: they leave room for the others.)
         let back = scratch.join("back");
-        for number in 0.. {
+        let size = std::fs::metadata(&packed).expect("the archive").len();
+        for number in 0..(512 << 20) / size {
             if work.is_finished() {
                 break;
             }

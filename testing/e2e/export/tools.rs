@@ -1,7 +1,8 @@
 //! The command, and the tools of libnfs.
 
 use extol_testkit::{
-    ExtolExport, Image, Need, Scratch, e2fsck, extol_ok, refused, require, run, run_ok, text, tool,
+    ExtolExport, Image, Need, Scratch, e2fsck, extol_ok, metric_samples, metrics_of, refused,
+    require, run, run_ok, text, tool,
 };
 use std::time::Duration;
 
@@ -86,6 +87,31 @@ fn an_export_goes_to_the_background() {
     }
     assert!(!alive(), "{said}");
     e2fsck(&image).assert_clean("after SIGTERM");
+}
+
+/// What clients ask is counted, beside what the volume does.
+#[test]
+fn counters_of_an_export() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let server = ExtolExport::start(&image.path, 0, &["--metrics", ":0"]);
+    let log = server.log();
+    let address = log.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.unwrap_or_else(|| panic!("{log}"));
+    let sample = |name: &str| {
+        let samples = metric_samples(&metrics_of(address).1);
+        samples.iter().find(|(sample, _)| sample == name).map(|(_, number)| *number)
+    };
+    assert_eq!(sample("extol_nfs_connections"), Some(0.0));
+    assert_eq!(sample("extol_nfs_calls_total{procedure=\"readdirplus\"}"), None);
+    run_ok(tool("nfs-ls").arg(server.url("/")));
+    assert_eq!(sample("extol_nfs_calls_total{procedure=\"readdirplus\"}"), Some(1.0));
+    assert!(sample("extol_size_bytes").is_some_and(|bytes| bytes > 0.0));
+    let ended = server.end();
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]

@@ -6,9 +6,11 @@
 
 mod page;
 
-use extol_testkit::{Need, Scratch, extol_path, require, run, tool};
+use extol_testkit::{Need, Scratch, as_unprivileged, extol_copy, extol_path, require, run, tool};
 use page::{Step, differs, steps};
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,8 +32,17 @@ fn script(steps: &[Step], at: &Path, beside: &Path) -> String {
     script
 }
 
+/// As which user a page is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// The test's own.
+    Same,
+    /// One without rights of root.
+    Unprivileged,
+}
+
 /// Runs the steps of a page; says what is otherwise than the page has it.
-fn follow(name: &str, text: &str, limit: Duration) -> Result<(), String> {
+fn follow(name: &str, text: &str, reader: Reader, limit: Duration) -> Result<(), String> {
     let steps = steps(text)?;
     if steps.is_empty() {
         return Err(format!("{name} has no commands"));
@@ -45,10 +56,21 @@ fn follow(name: &str, text: &str, limit: Duration) -> Result<(), String> {
     }
     let all = beside.join("all.sh");
     std::fs::write(&all, script(&steps, &at, &beside)).expect("write the script");
-    let bin = extol_path().parent().expect("a directory").display();
     let path = std::env::var("PATH").unwrap_or_default();
+    let mut bin = extol_path().parent().expect("a directory").to_owned();
+    let mut shell = tool("bash");
+    if reader == Reader::Unprivileged {
+        shell = as_unprivileged(Path::new("bash"));
+        // The program may lie where only root gets.
+        bin = scratch.dir("bin");
+        let _ = extol_copy(&bin);
+        for dir in [&at, &beside] {
+            std::fs::set_permissions(dir, Permissions::from_mode(0o777)).expect("chmod");
+        }
+    }
+    let bin = bin.display();
     let done = run(
-        tool("bash")
+        shell
             .arg(&all)
             .env("PATH", format!("{bin}:{path}:/usr/sbin:/sbin"))
             .env("HOME", &at)
@@ -78,18 +100,17 @@ fn follow(name: &str, text: &str, limit: Duration) -> Result<(), String> {
 
 #[track_caller]
 fn page(name: &str, needs: &[Need]) {
-    long_page(name, needs, LIMIT);
+    page_of(name, needs, Reader::Same, LIMIT);
 }
 
-/// A page that may take longer than others.
 #[track_caller]
-fn long_page(name: &str, needs: &[Need], limit: Duration) {
+fn page_of(name: &str, needs: &[Need], reader: Reader, limit: Duration) {
     if !require(&[needs, &[Need::Tool("bash")]].concat()) {
         return;
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(name);
     let text = std::fs::read_to_string(&path).expect("read a page");
-    follow(name, &text, limit).unwrap_or_else(|what| panic!("{what}"));
+    follow(name, &text, reader, limit).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
@@ -112,12 +133,19 @@ fn fast_commits() {
 fn microvm() {
     let tools = ["mmdebstrap", "qemu-system-x86_64", "busybox", "umoci", "tar"].map(Need::Tool);
     let needs = [&tools[..], &[Need::Root, Need::Guest]].concat();
-    long_page("microvm.md", &needs, Duration::from_secs(480));
+    page_of("microvm.md", &needs, Reader::Same, Duration::from_secs(480));
 }
 
 #[test]
 fn network_block_devices() {
     page("network-block-devices.md", &[Need::Tool("nbdkit")]);
+}
+
+/// (Root of a client has no rights of its own.)
+#[test]
+fn nfs() {
+    let tools = ["setpriv", "nfs-ls", "nfs-cp"].map(Need::Tool);
+    page_of("nfs.md", &[&tools[..], &[Need::Root]].concat(), Reader::Unprivileged, LIMIT);
 }
 
 #[test]
@@ -142,7 +170,7 @@ fn differences_are_found() {
         return;
     }
     let block = |body: &str| format!("text\n\n```\n{body}\n```\n");
-    let check = |body: &str| follow("page.md", &block(body), LIMIT);
+    let check = |body: &str| follow("page.md", &block(body), Reader::Same, LIMIT);
     assert_eq!(check("$ x=1; mkdir d; cd d\n$ echo $x; pwd\n1\n/srv/d\n$ true"), Ok(()));
     let words = |result: Result<(), String>, words: &[&str]| {
         let what = result.expect_err("a difference");
@@ -156,5 +184,5 @@ fn differences_are_found() {
     assert_eq!(check("$ echo one"), Ok(()));
     words(check("no command"), &["no commands"]);
     words(check("$ exit 3"), &["exit 3", "does not end"]);
-    words(follow("page.md", "```\n$ true\n", LIMIT), &["no end"]);
+    words(follow("page.md", "```\n$ true\n", Reader::Same, LIMIT), &["no end"]);
 }

@@ -41,6 +41,7 @@ macro_rules! export_options {
         "mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,nolock host:/ /mnt",
         "extol export --listen 192.168.1.5:2049 --allow 192.168.1.0/24 /dev/sdb1",
         "extol export -f -o ro,subtree=/pub --listen 127.0.0.1:0 disk.img",
+        "extol export --metrics 127.0.0.1:9184 disk.img",
         "nfs-ls nfs://127.0.0.1/?nfsport=2049&mountport=2049",
     )),
     long_about = "Serve a volume to other machines over NFS.\n\n\
@@ -69,6 +70,10 @@ pub struct ExportArgs {
     /// be repeated. Without it only this machine may.
     #[arg(long, value_name = "CIDR", action = ArgAction::Append, value_hint = ValueHint::Other)]
     pub allow: Vec<String>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it is exported (HOST:PORT, or
+    /// :PORT for this machine alone; port 0 is any free one, which is printed).
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Other)]
+    pub metrics: Option<String>,
     /// Stay in the foreground. A line on standard output says where it answers.
     #[arg(short = 'f', long)]
     pub foreground: bool,

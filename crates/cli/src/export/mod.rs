@@ -17,6 +17,7 @@ use extol_proc::Shown as _;
 use extol_vfs::Mountable;
 
 use crate::args::ExportArgs;
+use crate::metrics::{self, Metrics};
 use crate::sandbox::{self, process};
 use crate::signals::Guard;
 use crate::volume::{self, Source, Volume};
@@ -47,6 +48,7 @@ fn serve(mut request: Request) -> Result<()> {
     // Before the sandbox, which lets no address be bound.
     let listener = request.bind()?;
     let address = listener.local_addr().map_err(|error| request.cannot_listen(error))?;
+    let metrics = request.metrics.as_deref().map(Metrics::bind).transpose()?;
     confine(&request)?;
     let guard = Guard::start()?;
     let part = request.part;
@@ -64,6 +66,13 @@ fn serve(mut request: Request) -> Result<()> {
         .map_err(|failure| interrupt::check().err().unwrap_or(failure))?;
     for text in fs.notes() {
         warn(format_args!("{}: {text}", request.source.shown()));
+    }
+    if let Some(metrics) = metrics {
+        let source = request.source.shown();
+        if request.verbose || metrics.port_was_free() {
+            warn(format_args!("counters of {source} are at {}", metrics.url()));
+        }
+        metrics.serve(&source.to_string(), &fs)?;
     }
     let served = answer(&request, &fs, listener, address, &guard);
     interrupt::has_served();
@@ -119,6 +128,7 @@ fn answer(
     };
     let fail = |error: std::io::Error| Failure::system_call("the server", error);
     let server = Server::new(export, listener, Arc::new(log)).map_err(fail)?;
+    metrics::count(metrics::Counters::Export(server.counters()));
     guard.exported(server.stopper())?;
     if !request.no_sandbox {
         process::protect();

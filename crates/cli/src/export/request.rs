@@ -24,6 +24,7 @@ pub struct Request {
     pub verbose: bool,
     pub announce: bool,
     pub no_sandbox: bool,
+    pub metrics: Option<String>,
     listen: String,
     address: SocketAddr,
     /// Option lists in order.
@@ -64,6 +65,7 @@ impl Request {
             verbose: args.verbose,
             announce: args.announce,
             no_sandbox: args.no_sandbox,
+            metrics: args.metrics.clone(),
             listen: args.listen.clone(),
             address,
             lists,
@@ -83,6 +85,7 @@ impl Request {
         words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag.into()));
         words.push(format!("--listen={}", self.listen).into());
         words.extend(self.allow.iter().map(|network| format!("--allow={network}").into()));
+        words.extend(self.metrics.iter().map(|address| format!("--metrics={address}").into()));
         for list in &self.lists {
             words.push("-o".into());
             words.push(list.clone());
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn the_server_gets_the_same_request() {
         let line = "extol export -v -r -o all_squash,anonuid=7 -o sb=1 --allow 10.0.0.0/8 \
-                    --listen 127.0.0.1:0 .";
+                    --metrics :9184 --listen 127.0.0.1:0 .";
         let request = parsed(line).unwrap();
         assert!(request.config.read_only && request.volume.access.read_only);
         let words = [vec!["extol".into()], request.daemon_words()].concat();
@@ -169,6 +172,7 @@ mod tests {
         assert_eq!(again.source, request.source);
         assert_eq!(format!("{:?}", again.config), format!("{:?}", request.config));
         assert_eq!(again.config.anonymous_uid, 7);
+        assert_eq!(again.metrics.as_deref(), Some(":9184"));
         assert_eq!(again.address, "127.0.0.1:0".parse().unwrap());
     }
 

@@ -1,4 +1,4 @@
-//! `--metrics ADDR`: counters of a mount over HTTP, in the format of Prometheus.
+//! `--metrics ADDR`: counters of a mount or an export over HTTP, in the format of Prometheus.
 //!
 //! One thread accepts, a few answer. Each connection has one deadline for all that it does, however
 //! slowly the other side reads or writes, and those beyond the few are turned away at once; so no
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use extol_cli_common::{Failure, Result};
-use extol_fuse::Requests;
+use text::Served;
 
 use crate::volume::Volume;
 
@@ -85,12 +85,30 @@ impl Metrics {
     }
 }
 
-/// The requests to the mount of this process, once it stands.
-static REQUESTS: OnceLock<Requests> = OnceLock::new();
+/// Where the requests to this process are counted.
+#[derive(Debug)]
+pub enum Counters {
+    Mount(extol_fuse::Requests),
+    Export(extol_nfs::Counters),
+}
 
-/// From now on the page has the counters of these requests.
-pub fn count_requests(requests: Requests) {
-    let _ = REQUESTS.set(requests);
+impl Counters {
+    fn read(&self) -> Served {
+        match self {
+            Self::Mount(requests) => Served::Fuse(requests.by_kind()),
+            Self::Export(counters) => {
+                Served::Nfs { calls: counters.by_procedure(), connections: counters.connections() }
+            }
+        }
+    }
+}
+
+/// Those of the mount or the export of this process, once it stands.
+static COUNTERS: OnceLock<Counters> = OnceLock::new();
+
+/// From now on the page has these counters.
+pub fn count(counters: Counters) {
+    let _ = COUNTERS.set(counters);
 }
 
 fn resolve(text: &str) -> Option<SocketAddr> {
@@ -203,8 +221,8 @@ fn reply_to(bytes: &[u8], page: &Page) -> Option<Vec<u8>> {
     let (status, text) = match path {
         "/metrics" => match page.volume.upgrade() {
             Some(volume) => {
-                let requests = REQUESTS.get().map(Requests::by_kind).unwrap_or_default();
-                ("200 OK", text::exposition(&page.source, &volume.stats(), &requests))
+                let served = COUNTERS.get().map_or(Served::Nothing, Counters::read);
+                ("200 OK", text::exposition(&page.source, &volume.stats(), &served))
             }
             None => ("503 Service Unavailable", "the volume was closed\n".to_owned()),
         },

@@ -71,8 +71,19 @@ const TIME: (u32, u32, f64) = (10, 36, 1e9);
 /// 1 to 1024 requests.
 const SIZE: (u32, u32, f64) = (0, 10, 1.0);
 
-/// The counters of the mount of `source`, and those of its requests by kind.
-pub fn exposition(source: &str, stats: &Stats, requests: &[(String, u64)]) -> String {
+/// The requests that came, by kind.
+pub enum Served {
+    /// Nothing is served yet.
+    Nothing,
+    Fuse(Vec<(String, u64)>),
+    Nfs {
+        calls: Vec<(String, u64)>,
+        connections: usize,
+    },
+}
+
+/// The counters of the volume `source`, and those of its requests.
+pub fn exposition(source: &str, stats: &Stats, served: &Served) -> String {
     let mut page = Page::default();
     page.head("info", "gauge", "The volume and its mount options.");
     let _ = writeln!(
@@ -84,7 +95,17 @@ pub fn exposition(source: &str, stats: &Stats, requests: &[(String, u64)]) -> St
         escape(&stats.mount_options)
     );
     volume(&mut page, stats);
-    page.labelled("fuse_requests_total", "Requests of the kernel, by kind.", "kind", requests);
+    match served {
+        Served::Nothing => {}
+        Served::Fuse(requests) => {
+            let help = "Requests of the kernel, by kind.";
+            page.labelled("fuse_requests_total", help, "kind", requests);
+        }
+        Served::Nfs { calls, connections } => {
+            page.labelled("nfs_calls_total", "Calls of clients.", "procedure", calls);
+            page.gauge("nfs_connections", "Clients connected.", *connections as f64);
+        }
+    }
     journal(&mut page, stats);
     let d = &stats.journal.distributions;
     for (name, help, distribution) in [
@@ -342,7 +363,12 @@ mod tests {
         let device = extol_block::MemDevice::new(16 << 20);
         extol::mkfs::mkfs(&device, &extol::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
         let fs = extol::Ext4::open(std::sync::Arc::new(device), &Default::default()).unwrap();
-        let requests = [("lookup".to_owned(), 3)];
+        let requests = vec![("lookup".to_owned(), 3)];
+        let calls = Served::Nfs { calls: requests.clone(), connections: 2 };
+        let page = exposition("disk.img", &fs.stats(), &calls);
+        assert!(page.contains("\nextol_nfs_calls_total{procedure=\"lookup\"} 3\n"), "{page}");
+        assert!(page.contains("\nextol_nfs_connections 2\n"), "{page}");
+        let requests = Served::Fuse(requests);
         let page = exposition("disk.img", &fs.stats(), &requests);
         assert!(page.contains("\nextol_fuse_requests_total{kind=\"lookup\"} 3\n"), "{page}");
         assert!(

@@ -29,7 +29,7 @@ pub(super) fn serve(
     let cleanup = cleans_up.then(|| CleanupProcess::start(target)).transpose()?;
     let mount = Mount::new(Arc::clone(&fs) as Arc<dyn Mountable>, &request.dir, config)?;
     guard.mounted(mount.stopper())?;
-    metrics::count_requests(mount.requests());
+    metrics::count(metrics::Counters::Mount(mount.requests()));
     if let Some(note) = mount.note() {
         super::note(request, note);
     }

@@ -40,33 +40,36 @@ impl After {
     }
 }
 
-/// A procedure.
+/// What a procedure does.
 type Procedure = fn(&Export, &Caller, &mut Args<'_>, &mut Out) -> xdr::Result<After>;
 
-/// The procedures by their numbers, from 1; and how many bytes follow the status of a failure
-/// without attributes.
-const PROCEDURES: [(Procedure, usize); 21] = [
-    (files::getattr, 0),
-    (files::setattr, 8),
-    (names::lookup, 4),
-    (files::access, 4),
-    (data::readlink, 4),
-    (data::read, 4),
-    (data::write, 8),
-    (names::create, 8),
-    (names::mkdir, 8),
-    (names::symlink, 8),
-    (names::mknod, 8),
-    (names::remove, 8),
-    (names::rmdir, 8),
-    (names::rename, 16),
-    (names::link, 12),
-    (dirs::readdir, 4),
-    (dirs::readdirplus, 4),
-    (files::fsstat, 4),
-    (files::fsinfo, 4),
-    (files::pathconf, 4),
-    (data::commit, 8),
+/// How many procedures there are, with that which does nothing.
+pub(crate) const COUNT: usize = PROCEDURES.len() + 1;
+
+/// The procedures by their numbers, from 1: the name, what it does, and how many bytes follow the
+/// status of a failure without attributes.
+const PROCEDURES: [(&str, Procedure, usize); 21] = [
+    ("getattr", files::getattr, 0),
+    ("setattr", files::setattr, 8),
+    ("lookup", names::lookup, 4),
+    ("access", files::access, 4),
+    ("readlink", data::readlink, 4),
+    ("read", data::read, 4),
+    ("write", data::write, 8),
+    ("create", names::create, 8),
+    ("mkdir", names::mkdir, 8),
+    ("symlink", names::symlink, 8),
+    ("mknod", names::mknod, 8),
+    ("remove", names::remove, 8),
+    ("rmdir", names::rmdir, 8),
+    ("rename", names::rename, 16),
+    ("link", names::link, 12),
+    ("readdir", dirs::readdir, 4),
+    ("readdirplus", dirs::readdirplus, 4),
+    ("fsstat", files::fsstat, 4),
+    ("fsinfo", files::fsinfo, 4),
+    ("pathconf", files::pathconf, 4),
+    ("commit", data::commit, 8),
 ];
 
 /// Procedures that do nothing else if they are repeated.
@@ -81,7 +84,13 @@ pub(crate) fn has_long_reply(number: u32) -> bool {
 
 /// The procedure with this number, from 1.
 pub(crate) fn of(number: u32) -> Option<(Procedure, usize)> {
-    PROCEDURES.get((number as usize).checked_sub(1)?).copied()
+    let (_, run, failure) = *PROCEDURES.get((number as usize).checked_sub(1)?)?;
+    Some((run, failure))
+}
+
+/// The name of a procedure in lower case.
+pub(crate) fn name(number: usize) -> &'static str {
+    number.checked_sub(1).and_then(|at| PROCEDURES.get(at)).map_or("null", |(name, ..)| name)
 }
 
 /// Appends the status of a result.
