@@ -1,0 +1,120 @@
+//! Why a call failed: errno, and a line.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use extol::vfs::errno_of;
+use extol::{FsError, OpenError};
+
+/// EIO: also of what should not happen.
+pub(crate) const EIO: i32 = 5;
+/// EINVAL.
+pub(crate) const EINVAL: i32 = 22;
+
+/// A failure on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    errno: i32,
+    line: String,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(errno: i32, line: impl ToString) -> Self {
+        Self { errno, line: line.to_string() }
+    }
+
+    pub(crate) fn invalid(line: impl ToString) -> Self {
+        Self::new(EINVAL, line)
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+impl From<extol::device::DeviceError> for Failure {
+    fn from(error: extol::device::DeviceError) -> Self {
+        Self::new(errno_of(&error.source), error)
+    }
+}
+
+impl From<extol::device::open::OpenFailed> for Failure {
+    fn from(error: extol::device::open::OpenFailed) -> Self {
+        OpenError::from(error).into()
+    }
+}
+
+impl From<extol::image::BuildError> for Failure {
+    fn from(error: extol::image::BuildError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Does the work of a function (CB-1). `failed` is what it returns for a failure.
+pub(crate) fn call<T>(failed: T, work: impl FnOnce() -> Result<T>) -> T {
+    let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        Err(Failure::new(EIO, format_args!("internal error: {text}")))
+    });
+    outcome.unwrap_or_else(|failure| {
+        // A line has no zero inside; where a name in it has one, the line ends there.
+        let line: Vec<u8> = failure.line.bytes().take_while(|byte| *byte != 0).collect();
+        // (While a thread ends, its last failure may be gone already.)
+        let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(line).unwrap_or_default());
+        errno::set_errno(errno::Errno(failure.errno));
+        failed
+    })
+}
+
+/// The same for functions that return 0, or -1.
+pub(crate) fn done(work: impl FnOnce() -> Result<()>) -> i32 {
+    call(-1, || work().map(|()| 0))
+}
+
+/// Why the last call of this thread that failed did so, in one line; "" before the first. It stays
+/// until the next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn extol_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn last() -> String {
+        // SAFETY: the text stays until the next failure of this thread.
+        unsafe { CStr::from_ptr(extol_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_does_not_cross() {
+        assert_eq!(last(), "");
+        assert_eq!(done(|| panic!("on purpose {}", 1)), -1);
+        assert_eq!((errno::errno().0, last()), (EIO, "internal error: on purpose 1".into()));
+        assert_eq!(done(|| Err(FsError::NotFound.into())), -1);
+        assert_eq!((errno::errno().0, last()), (2, "no such file or directory".into()));
+        assert_eq!(done(|| Err(Failure::invalid("a\0b"))), -1);
+        assert_eq!((errno::errno().0, last()), (EINVAL, "a".into()));
+        // Success changes neither.
+        assert_eq!(done(|| Ok(())), 0);
+        assert_eq!((errno::errno().0, last()), (EINVAL, "a".into()));
+    }
+}
