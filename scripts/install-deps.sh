@@ -23,7 +23,7 @@ tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:db
        qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils
        nbdkit:nbdkit nbdcopy:libnbd-bin openssl:openssl
        mtree:mtree-netbsd matchpathcon:selinux-utils fsverity:fsverity repquota:quota
-       nfs-ls:libnfs-utils)
+       nfs-ls:libnfs-utils valgrind:valgrind pkg-config:pkgconf)
 # The guest (testing/guest), whose programs are those of the host.
 if [ "$(uname -m)" = x86_64 ]; then
     tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)
@@ -43,6 +43,11 @@ for pair in "${wanted[@]}"; do
         packages+=("${pair#*:}")
     fi
 done
+
+# (Debian's Python has virtual environments in a package of its own.)
+if [ -z "${1:-}" ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    packages+=(python3-venv)
+fi
 
 if [ ${#packages[@]} -gt 0 ]; then
     mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)

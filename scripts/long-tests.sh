@@ -27,6 +27,14 @@ for test in "${tests[@]}"; do
     cargo test --profile profiling -p "$package" "${features[@]}" --test "$name" --no-fail-fast ||
         failed+=("$test")
 done
+# As a program installs them: compiled by themselves.
+if [ $# -eq 0 ]; then
+    for script in "libextol.sh --test" python-test.sh; do
+        printf '\n== %s\n' "$script"
+        read -ra words <<<"$script"
+        "scripts/${words[0]}" "${words[@]:1}" || failed+=("$script")
+    done
+fi
 if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}" >&2
     exit 1
