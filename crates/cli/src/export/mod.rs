@@ -14,7 +14,7 @@ use std::sync::Arc;
 use extol_cli_common::{Failure, Result, warn};
 use extol_nfs::{Export, Server, Stopper};
 use extol_proc::Shown as _;
-use extol_vfs::Mountable;
+use extol_vfs::{Mountable, bytes_text};
 
 use crate::args::ExportArgs;
 use crate::metrics::{self, Metrics};
@@ -68,11 +68,8 @@ fn serve(mut request: Request) -> Result<()> {
         warn(format_args!("{}: {text}", request.source.shown()));
     }
     if let Some(metrics) = metrics {
-        let source = request.source.shown();
-        if request.verbose || metrics.port_was_free() {
-            warn(format_args!("counters of {source} are at {}", metrics.url()));
-        }
-        metrics.serve(&source.to_string(), &fs)?;
+        let source = bytes_text(request.source.as_os_str().as_encoded_bytes());
+        metrics.serve(request.source.shown(), &source, &fs, request.verbose)?;
     }
     let served = answer(&request, &fs, listener, address, &guard);
     interrupt::has_served();

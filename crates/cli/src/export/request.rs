@@ -2,16 +2,16 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use extol_cli_common::{Failure, Result};
 use extol_nfs::{Config, Network};
 
 use crate::args::ExportArgs;
-use crate::mount;
 use crate::options::{self, Opening, Part};
 use crate::volume::{self, Source, VolumeOptions};
+use crate::{metrics, mount};
 
 /// What to export.
 #[derive(Debug)]
@@ -129,13 +129,9 @@ fn split(lists: &[OsString]) -> Result<(Config, Vec<OsString>)> {
     Ok((config, rest))
 }
 
-/// `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone.
+/// The address of `--listen`.
 fn address(text: &str) -> Result<SocketAddr> {
-    if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
-        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
-    }
-    let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| {
+    metrics::resolve(text).ok_or_else(|| {
         let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         Failure::usage(match has_port {
             true => format!("--listen {text}: this host is not found"),

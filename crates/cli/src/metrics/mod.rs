@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use extol_cli_common::{Failure, Result};
+use extol_cli_common::{Failure, Result, warn};
 use text::Served;
 
 use crate::volume::Volume;
@@ -56,18 +56,18 @@ impl Metrics {
         Ok(Self { listener, address, chosen })
     }
 
-    /// Where it answers.
-    pub fn url(&self) -> String {
-        format!("http://{}/metrics", self.address)
-    }
-
-    /// True if the system has chosen the port, which the caller does not know.
-    pub fn port_was_free(&self) -> bool {
-        self.chosen
-    }
-
-    /// Serves until the process ends.
-    pub fn serve(self, source: &str, volume: &Arc<Volume>) -> Result<()> {
+    /// Serves until the process ends. A line says where, if it is asked for or the system has
+    /// chosen the port, which the caller does not know; `place` is what the counters are of.
+    pub fn serve(
+        self,
+        place: impl std::fmt::Display,
+        source: &str,
+        volume: &Arc<Volume>,
+        verbose: bool,
+    ) -> Result<()> {
+        if verbose || self.chosen {
+            warn(format_args!("counters of {place} are at http://{}/metrics", self.address));
+        }
         let page = Arc::new(Page {
             source: source.to_owned(),
             volume: Arc::downgrade(volume),
@@ -111,7 +111,8 @@ pub fn count(counters: Counters) {
     let _ = COUNTERS.set(counters);
 }
 
-fn resolve(text: &str) -> Option<SocketAddr> {
+/// An address as options take it: `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone.
+pub fn resolve(text: &str) -> Option<SocketAddr> {
     if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
         return Some(SocketAddr::from(([127, 0, 0, 1], port)));
     }

@@ -165,10 +165,8 @@ fn run_daemon(
     config.read_only |= fs.is_read_only();
     say_open(request, &fs, &config);
     if let Some(metrics) = metrics {
-        if request.verbose || metrics.port_was_free() {
-            warn(format_args!("counters of {} are at {}", request.place(), metrics.url()));
-        }
-        metrics.serve(&bytes_text(request.source.as_os_str().as_encoded_bytes()), &fs)?;
+        let source = bytes_text(request.source.as_os_str().as_encoded_bytes());
+        metrics.serve(request.place(), &source, &fs, request.verbose)?;
     }
     let served = confined::confinement(request).and_then(|confinement| {
         config.confinement = confinement;
