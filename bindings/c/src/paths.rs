@@ -134,6 +134,20 @@ pub(crate) fn set_mode(fs: &Ext4, ino: u32, mode: u32) -> Result<()> {
     Ok(fs.setattr(ino, &SetAttr { perm, ..SetAttr::default() }).map(drop)?)
 }
 
+/// Puts the attributes that `read` finds.
+///
+/// # Safety
+/// As [`at`] and [`given::put`].
+unsafe fn stat_at(
+    fs: *const extol_fs,
+    path: *const c_char,
+    out: *mut extol_stat,
+    read: impl FnOnce(&Arc<Ext4>, &Path) -> extol::vfs::Result<Attr>,
+) -> i32 {
+    // SAFETY: by the contract.
+    unsafe { at(fs, path, |fs, path| given::put(out, extol_stat::of(&read(fs, path)?))) }
+}
+
 /// Attributes of what a path leads to.
 ///
 /// # Safety
@@ -145,12 +159,7 @@ pub unsafe extern "C" fn extol_stat(
     out: *mut extol_stat,
 ) -> i32 {
     // SAFETY: by the contract.
-    unsafe {
-        at(fs, path, |fs, path| {
-            let attr = fs.metadata(path)?;
-            given::put(out, extol_stat::of(&attr))
-        })
-    }
+    unsafe { stat_at(fs, path, out, |fs, path| fs.metadata(path)) }
 }
 
 /// Attributes of what a path names: of a symbolic link itself.
@@ -164,12 +173,7 @@ pub unsafe extern "C" fn extol_lstat(
     out: *mut extol_stat,
 ) -> i32 {
     // SAFETY: by the contract.
-    unsafe {
-        at(fs, path, |fs, path| {
-            let attr = fs.symlink_metadata(path)?;
-            given::put(out, extol_stat::of(&attr))
-        })
-    }
+    unsafe { stat_at(fs, path, out, |fs, path| fs.symlink_metadata(path)) }
 }
 
 /// Makes a directory, which belongs to root.
