@@ -143,19 +143,23 @@ def open(  # noqa: A001
     A journal with work in it is replayed; with `read_only` that is done in memory if the device is
     not to be written. `options` are those of `mount -o`.
     """
-    if read_only:
-        options = f"ro,{options}" if options else "ro"
-    if not (hasattr(name, "seek") and hasattr(name, "read")):
+    is_file = hasattr(name, "seek") and hasattr(name, "read")
+    writable = not read_only and (not is_file or name.writable())
+    if not writable:
+        options = _read_only(options)
+    if not is_file:
         return Volume(_extol.RawVolume.open(os.fsencode(name), options))
-    writable = not read_only and name.writable()
-    if not writable and not read_only:
-        options = f"ro,{options}" if options else "ro"
     if (path := _path_of(name)) is not None:
         if writable:
             name.flush()
         return Volume(_extol.RawVolume.open(path, options))
     size = name.seek(0, io.SEEK_END)
     return Volume(_extol.RawVolume.of_file(name, size, writable, options))
+
+
+def _read_only(options: str) -> str:
+    """These options, for reading."""
+    return f"ro,{options}" if options else "ro"
 
 
 def _path_of(file: Any) -> Optional[bytes]:

@@ -27,7 +27,7 @@ import fsspec
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from ._volume import _LEADS_NOWHERE, Volume, _stat_result
+from ._volume import _LEADS_NOWHERE, Volume, _read_only, _stat_result
 from ._volume import open as open_volume
 
 _KINDS = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "link"}
@@ -49,7 +49,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _shared(name: str, options: str, read_only: bool) -> Volume:
     """An open volume. A request for reading is served by one that is open for writing, too."""
-    kinds = (options, f"ro,{options}") if read_only else (options,)
+    kinds = (options, _read_only(options)) if read_only else (options,)
     path = os.path.realpath(name)
     with _lock:
         for kind in kinds:
