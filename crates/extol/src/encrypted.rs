@@ -10,8 +10,6 @@ use extol_jbd2::Handle;
 use extol_ondisk::xattr::index;
 use extol_ondisk::{Compat, FileType, InodeFlags, RoCompat};
 use extol_vfs::{FsError, Result, XattrSet};
-use rand::TryRngCore as _;
-use rand::rngs::OsRng;
 
 use crate::error;
 use crate::inline;
@@ -169,8 +167,7 @@ pub(crate) fn inherit(vol: &Volume, dir: &Node, kind: FileType) -> Result<Option
 
 /// A context with a nonce of its own.
 pub(crate) fn new_context(policy: Policy) -> Result<Context> {
-    let mut nonce = [0; extol_fscrypt::NONCE_LEN];
-    OsRng.try_fill_bytes(&mut nonce).map_err(|e| FsError::Io(format!("random bytes: {e}")))?;
+    let nonce = extol_proc::random().map_err(|e| FsError::Io(format!("random bytes: {e}")))?;
     Ok(Context { policy, nonce })
 }
 

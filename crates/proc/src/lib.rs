@@ -1,4 +1,5 @@
-//! What Linux says in `/proc` and `/sys` about mounts, processes, locks and loop devices.
+//! What Linux says in `/proc` and `/sys` about mounts, processes, locks and loop devices; and its
+//! random numbers.
 //!
 //! ```text
 //!   text.rs       a file of the kernel as bytes; fields and numbers in them
@@ -10,6 +11,7 @@
 //!   connections.rs  which process serves a mount of FUSE
 //!   holders.rs    what keeps a file system that was taken off its directory
 //!   shown.rs      names in messages
+//!   random.rs     random bytes and numbers
 //! ```
 //!
 //! These files hold names that any user can choose: mount points, sources, names of programs. They
@@ -25,6 +27,7 @@ mod locks;
 mod loops;
 mod mounts;
 mod process;
+mod random;
 mod shown;
 mod text;
 mod users;
@@ -35,6 +38,7 @@ pub use locks::lock_holders;
 pub use loops::{LoopDevice, loop_devices_over};
 pub use mounts::{DeviceNumber, Mount, MountTable, image_of, split_part, unescape};
 pub use process::{Process, processes};
+pub use random::{random, random_id, random_number};
 pub use shown::{Shown, ShownName};
 pub use text::{field, number, read, read_number, words};
 pub use users::{Target, Usage, User, Users, device_users, loops_below, users_of};

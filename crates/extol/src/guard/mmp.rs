@@ -29,7 +29,6 @@ use extol_ondisk::mmp::{Mmp, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use extol_ondisk::{Geometry, Incompat, Superblock};
 use extol_task::{Progress, Runner, Service, Wakeup};
 use parking_lot::Mutex;
-use rand::Rng;
 
 use super::Guard;
 use super::claim::{Claim, ClaimError, POLL, Place, name, wall};
@@ -150,7 +149,7 @@ impl Observed {
         waiting: Option<&Arc<dyn Waiting>>,
     ) -> OpenResult<HeldClaim> {
         let mut mmp = self.mmp.clone();
-        mmp.seq = rand::rng().random_range(1..=SEQ_MAX);
+        mmp.seq = extol_proc::random_number() as u32 % SEQ_MAX + 1;
         mmp.time = wall();
         mmp.check_interval = u16::try_from(self.check).unwrap_or(u16::MAX);
         mmp.nodename = name_field(rustix::system::uname().nodename().to_bytes());

@@ -4,7 +4,6 @@ use extol_fscrypt::Context;
 use extol_jbd2::Handle;
 use extol_ondisk::{FileType, Incompat, Inode, InodeFlags, InodeNr};
 use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
-use rand::Rng;
 
 use super::reserve::Reservation;
 use super::{check_name, values, with_inode};
@@ -279,7 +278,7 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     }
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
-    raw.generation = rand::rng().random();
+    raw.generation = extol_proc::random_number() as u32;
     (raw.atime, raw.ctime, raw.mtime, raw.crtime) = (now, now, now, now);
     raw.flags = parent.flags & InodeFlags::INHERITED;
     if kind == FileType::Regular {

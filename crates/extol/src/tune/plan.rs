@@ -388,7 +388,7 @@ fn index(sb: &mut Superblock) {
         sb.def_hash_version = 1;
     }
     if sb.hash_seed == [0; 4] {
-        sb.hash_seed = rand::random();
+        sb.hash_seed = std::array::from_fn(|_| extol_proc::random_number() as u32);
     }
     if !sb.flags.intersects(SuperFlags::SIGNED_HASH | SuperFlags::UNSIGNED_HASH) {
         sb.flags |= SuperFlags::SIGNED_HASH;

@@ -66,7 +66,7 @@ impl LogStart {
     pub(crate) fn fresh(self, mut superblock: JournalSuperblock) -> JournalSuperblock {
         if self == Self::OverOld {
             superblock.uuid = random_uuid();
-            superblock.sequence = Tid(rand::random::<u32>().max(1));
+            superblock.sequence = Tid((extol_proc::random_number() as u32).max(1));
         }
         superblock
     }

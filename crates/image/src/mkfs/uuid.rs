@@ -37,7 +37,7 @@ pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 
 /// A new random UUID (version 4).
 pub(super) fn random_uuid() -> [u8; 16] {
-    let mut uuid: [u8; 16] = rand::random();
+    let mut uuid = extol_proc::random_id();
     uuid[6] = uuid[6] & 0x0F | 0x40;
     uuid[8] = uuid[8] & 0x3F | 0x80;
     uuid
@@ -48,7 +48,7 @@ pub(super) fn time_uuid(since: std::time::Duration) -> [u8; 16] {
     /// From the start of the Gregorian calendar to 1970, in the unit of these UUIDs.
     const GREGORIAN: u128 = 122_192_928_000_000_000;
     let ticks = (since.as_nanos() / 100 + GREGORIAN) as u64;
-    let mut uuid: [u8; 16] = rand::random();
+    let mut uuid = extol_proc::random_id();
     uuid[..4].copy_from_slice(&(ticks as u32).to_be_bytes());
     uuid[4..6].copy_from_slice(&((ticks >> 32) as u16).to_be_bytes());
     uuid[6..8].copy_from_slice(&((ticks >> 48) as u16 & 0x0FFF | 0x1000).to_be_bytes());

@@ -298,6 +298,6 @@ impl Inner {
 pub(super) fn delay(chosen: Option<Duration>) -> Ns {
     match chosen {
         Some(delay) => u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX),
-        None => rand::random::<u64>() % MOST_DELAY,
+        None => extol_proc::random_number() % MOST_DELAY,
     }
 }

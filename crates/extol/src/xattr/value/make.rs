@@ -4,7 +4,6 @@ use extol_jbd2::Handle;
 use extol_ondisk::xattr as format;
 use extol_ondisk::{FileType, Inode, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
-use rand::Rng;
 
 use super::{Values, count, end, load, write};
 use crate::alloc::Run;
@@ -83,7 +82,7 @@ fn new_raw(vol: &Volume, owner: &Node, values: &Values<'_>) -> Inode {
     raw.links = 1;
     (raw.mtime, raw.crtime) = (values.now, values.now);
     // With the owner's generation it could be taken for one of the old form.
-    raw.generation = rand::rng().random();
+    raw.generation = extol_proc::random_number() as u32;
     if raw.generation == owner.raw.generation {
         raw.generation = raw.generation.wrapping_add(1);
     }
