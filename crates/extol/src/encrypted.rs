@@ -29,6 +29,14 @@ pub(crate) fn is_encrypted(node: &Node) -> bool {
     node.raw.flags.contains(InodeFlags::ENCRYPT)
 }
 
+/// Refuses what needs encryption in a build without the feature.
+pub(crate) fn check_built() -> Result<()> {
+    match extol_fscrypt::HAS_CIPHERS {
+        true => Ok(()),
+        false => Err(FsError::NotSupported("this program is built without encryption")),
+    }
+}
+
 /// The key of the names in a directory, or of the target of a symbolic link: if it is encrypted and
 /// the key is there.
 pub(crate) fn names_key(vol: &Volume, node: &Node) -> Result<Option<Arc<FileKey>>> {
@@ -60,8 +68,15 @@ pub(crate) fn contents_key(vol: &Volume, node: &Node) -> Result<FileKey> {
 }
 
 /// The context of an encrypted inode, as it is stored, if the volume has keys.
+///
+/// # Errors
+/// As Linux without `CONFIG_FS_ENCRYPTION`: [`FsError::NotSupported`] in a build without ciphers.
 fn keyed_context(vol: &Volume, node: &Node) -> Result<Option<Vec<u8>>> {
-    if vol.keys.is_empty() || !is_encrypted(node) {
+    if !is_encrypted(node) {
+        return Ok(None);
+    }
+    check_built()?;
+    if vol.keys.is_empty() {
         return Ok(None);
     }
     let missing =

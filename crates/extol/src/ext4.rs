@@ -168,7 +168,10 @@ impl Ext4 {
     }
 
     /// Refuses to open a file that was found in an encrypted directory to which it does not belong.
+    /// In a build without fs-verity: and one of that.
     pub(crate) fn check_place(&self, ino: u32) -> Result<()> {
+        #[cfg(not(feature = "verity"))]
+        self.op(|fs| verity::check_open(fs, ino))?;
         if self.fs().table.is_misplaced(ino) { Err(FsError::NotPermitted) } else { Ok(()) }
     }
 
@@ -478,6 +481,7 @@ impl VolumeControl for Ext4 {
         Self::remount(self, options)
     }
 
+    #[cfg(feature = "json")]
     fn stats_json(&self) -> String {
         serde_json::to_string(&self.stats()).unwrap_or_default()
     }

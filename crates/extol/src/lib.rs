@@ -81,6 +81,10 @@ mod stats;
 pub(crate) mod superblock;
 pub(crate) mod throttle;
 pub mod tune;
+#[cfg(feature = "verity")]
+pub(crate) mod verity;
+#[cfg(not(feature = "verity"))]
+#[path = "verity/without.rs"]
 pub(crate) mod verity;
 pub(crate) mod volume;
 pub(crate) mod xattr;

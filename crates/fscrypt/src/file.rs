@@ -5,8 +5,8 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use crate::cipher::{Cipher, Iv};
-use crate::key::{BadKey, Derived, MasterKey};
-use crate::{Checked, Context, Flags, KeySpec, Mode, NONCE_LEN};
+use crate::key::{Derived, MasterKey};
+use crate::{BadKey, Checked, Context, Flags, KeySpec, Mode, NONCE_LEN};
 
 /// What an inode is encrypted with: the contents of a regular file; the names in a directory; the
 /// target of a symbolic link.

@@ -7,7 +7,7 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
 
-use crate::{DESCRIPTOR_LEN, IDENTIFIER_LEN, Mode, NONCE_LEN};
+use crate::{BadKey, DESCRIPTOR_LEN, IDENTIFIER_LEN, Mode, NONCE_LEN};
 
 /// Shortest and longest master key in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
@@ -30,24 +30,6 @@ enum Purpose {
 /// Its bytes are overwritten when it is dropped, and are never shown.
 pub struct MasterKey {
     raw: Zeroizing<Vec<u8>>,
-}
-
-/// A master key that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
-    /// No master key has so many bytes.
-    #[error("a key of {0} bytes: encryption keys have 16 to 64")]
-    Length(usize),
-    /// The mode needs a longer one.
-    #[error("a key of {has} bytes is too short: {mode} needs {needs}")]
-    TooShort {
-        /// Bytes that the key has.
-        has: usize,
-        /// Bytes that it needs.
-        needs: usize,
-        /// For this mode.
-        mode: &'static str,
-    },
 }
 
 impl MasterKey {

@@ -4,6 +4,7 @@ use crate::{FileKey, MIN_NAME};
 
 /// A name or target that was not encrypted by any key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadName {
     /// Too few bytes.
     #[error("an encrypted name of {0} bytes")]
@@ -14,6 +15,9 @@ pub enum BadName {
     /// A target of no bytes.
     #[error("an encrypted target that is empty")]
     Empty,
+    /// There are no ciphers: the feature `ciphers` is off.
+    #[error("this program is built without encryption")]
+    NotBuilt,
 }
 
 /// Bytes of the encrypted form of a name of `len` bytes, if at most `most` are allowed for both.

@@ -12,7 +12,7 @@
 //! never mixed on one device.
 //!
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through
-//! io_uring (`uring.rs`) where it may be used, else one by one.
+//! io_uring (`uring.rs`, feature `io-uring`) where it may be used, else one by one.
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with
 //! `RWF_DSYNC`. It becomes a write and a flush where the kernel does not support the flag, and on a
@@ -36,6 +36,10 @@ mod overwrite;
 mod qemu;
 mod scattered;
 mod transfer;
+#[cfg(feature = "io-uring")]
+mod uring;
+#[cfg(not(feature = "io-uring"))]
+#[path = "without_uring.rs"]
 mod uring;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 mod busy;
 mod length;
+#[cfg(feature = "io-uring")]
 mod scattered;
 
 const MIB: u64 = 1 << 20;

@@ -44,6 +44,10 @@ pub(crate) mod readahead;
 mod reserve;
 pub(crate) mod seek;
 pub(crate) mod truncate;
+#[cfg(feature = "verity")]
+pub(crate) mod verity;
+#[cfg(not(feature = "verity"))]
+#[path = "verity/without.rs"]
 pub(crate) mod verity;
 pub(crate) mod write;
 pub(crate) mod writeback;

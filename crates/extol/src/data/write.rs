@@ -243,6 +243,7 @@ pub(crate) fn put_page(
 }
 
 /// As [`put_page`], of a block behind the end of the file.
+#[cfg_attr(not(feature = "verity"), expect(dead_code, reason = "fs-verity alone writes there"))]
 pub(super) fn put_behind(
     fs: &MountedFs,
     cell: &Arc<Cell>,

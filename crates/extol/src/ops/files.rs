@@ -48,8 +48,10 @@ pub(crate) fn read(
     Ok(n)
 }
 
-/// Refuses to open a file whose key is not there.
+/// Refuses to open a file whose key is not there, and in a build without fs-verity one of that.
 pub(crate) fn check_open(fs: &MountedFs, ino: u32) -> Result<()> {
+    #[cfg(not(feature = "verity"))]
+    super::verity::check_open(fs, ino)?;
     if fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
         check_key(fs, &*fs.cell(ino)?.read_any()?)?;
     }

@@ -12,6 +12,10 @@ pub(crate) mod references;
 pub(crate) mod rename;
 mod reserve;
 pub(crate) mod values;
+#[cfg(feature = "verity")]
+pub(crate) mod verity;
+#[cfg(not(feature = "verity"))]
+#[path = "without_verity.rs"]
 pub(crate) mod verity;
 pub(crate) mod xattrs;
 

@@ -52,6 +52,7 @@ pub(crate) fn set(fs: &MountedFs, ino: u32, policy: &Policy) -> Result<()> {
 }
 
 fn check_feature(fs: &MountedFs) -> Result<()> {
+    encrypted::check_built()?;
     match fs.vol.geo.incompat().contains(Incompat::ENCRYPT) {
         true => Ok(()),
         false => Err(FsError::NotSupported("the volume has no feature encrypt")),
