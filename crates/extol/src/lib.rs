@@ -12,7 +12,8 @@
 //! * `Maintenance`, requests about the whole volume (sync, checkpoint, freeze).
 //!
 //! ```text
-//!   ext4  path                  handle for programs, by inode and by path        lib
+//!   path  fuse                  by path; as a mount                              lib
+//!   ext4                        handle for programs, by inode
 //!   check                       comparing a volume with itself
 //!   info  stats                 properties, counters
 //!   remount                     options change while the volume is open
@@ -56,6 +57,8 @@ pub(crate) mod fast_commit;
 pub(crate) mod fast_commit_support;
 pub(crate) mod find_journal;
 pub(crate) mod freeze_gate;
+#[cfg(feature = "fuse")]
+pub mod fuse;
 pub(crate) mod guard;
 mod info;
 pub(crate) mod inline;

@@ -15,7 +15,7 @@ fn program(name: &str) -> PathBuf {
         static BUILD: Once = Once::new();
         BUILD.call_once(|| {
             let built = Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "-p", "extol", "--examples"])
+                .args(["build", "--quiet", "-p", "extol", "--examples", "--features", "fuse"])
                 .status();
             assert!(built.unwrap().success(), "the examples do not build");
         });
@@ -37,6 +37,15 @@ fn alone_in_memory() {
     assert!(run("create_tree", &[]).contains("unmounted cleanly"));
     assert!(run("crash_and_recover", &[]).contains("all 200 synced files are there"));
     assert!(run("demo_library", &[]).contains("read back as they were written"));
+}
+
+#[cfg(feature = "fuse")]
+#[test]
+fn mounted_by_the_program_itself() {
+    use extol_testkit::{Need, require};
+    if require(&[Need::Root, Need::Fuse]) {
+        assert_eq!(run("mount_in_process", &[]), "written by a system call\n".repeat(2));
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ const LAYERS: &[&[&str]] = &[
     &["info", "stats"],
     &["check"],
     &["ext4"],
-    &["path"],
+    &["path", "fuse"],
     &["lib"],
 ];
 
