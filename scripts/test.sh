@@ -66,6 +66,9 @@ cargo fetch --locked --quiet --manifest-path fuzz/Cargo.toml
 # Without a network, as the steps before have fetched everything that it looks at.
 cargo deny --locked check --hide-inclusion-graph licenses bans sources
 
+step "crates as they are published"
+scripts/crates.sh
+
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
