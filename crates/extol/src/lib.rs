@@ -1,7 +1,69 @@
 //! ext4 in user space: open a file, a disk or memory that holds an ext2, ext3 or ext4 volume, and
-//! do everything that a mount can do, journaled like Linux.
+//! do everything that a mount can do, journaled like Linux. Nothing is mounted, and nothing needs
+//! root.
 //!
-//! # Layers
+//! ```
+//! use std::io::Write;
+//!
+//! use extol::device::{FileDevice, OpenOptions as Open};
+//! use extol::mkfs::{MkfsOptions, mkfs};
+//! use extol::{Ext4, MountOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("disk.img");
+//! // An image of 64 MiB. (One that is there already needs no more than the next call.)
+//! mkfs(&FileDevice::open(&image, &Open::read_write().create_size(64 << 20))?,
+//!     &MkfsOptions::default(), &mut |_| {})?;
+//!
+//! let fs = Ext4::open_path(&image, &MountOptions::default())?;
+//! fs.create_dir_all("/etc/app")?;
+//! let mut file = fs.create_file("/etc/app/config")?;
+//! file.write_all(b"answer = 42\n")?;
+//! file.sync_all()?; // From here on a crash cannot take it away.
+//! drop(file);
+//!
+//! assert_eq!(fs.read_file("/etc/app/config")?, b"answer = 42\n");
+//! for entry in fs.walk("/etc")? {
+//!     println!("{}", entry?.path().display());
+//! }
+//! fs.unmount()?; // The volume is marked clean. Linux and e2fsck accept it.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Pick your layer
+//!
+//! | what you have | what you use |
+//! | --- | --- |
+//! | paths, as with [`std::fs`] | the methods of [`Ext4`] (module [`path`]): [`File`] with `Read`, `Write` and `Seek`, [`OpenOptions`], [`Metadata`], [`ReadDir`] |
+//! | numbers of inodes: a front end, a server | the trait [`FileSystem`], which [`Ext4`] implements (module [`vfs`]) |
+//! | a directory, an archive, a container image | `extol::image`: a volume that is planned as a whole and written once; `extol::mkfs`: an empty one |
+//! | a volume that may be damaged | `extol::check`, as `e2fsck -fn`; [`replay`] recovers one |
+//! | a disk of your own | [`BlockDevice`](device::BlockDevice): five methods |
+//! | programs that need a directory | `extol::fuse`: the volume as a mount, served by your process |
+//!
+//! Options are those of mount(8): [`MountOptions`]. An error is an [`FsError`] with the errno that
+//! Linux would give, and becomes a [`std::io::Error`] with `?`.
+//!
+//! # Features
+//!
+//! Without any of them the crate opens, reads and writes all volumes but for what the table says,
+//! with the fewest crates of others.
+//!
+//! | feature | default | with it | without it |
+//! | --- | --- | --- | --- |
+//! | `check` | yes | `extol::check` | |
+//! | `encryption` | yes | encrypted files, given their keys | no key is accepted; encrypted directories and files are refused (EOPNOTSUPP) |
+//! | `image` | yes | `extol::mkfs`, `extol::image` | |
+//! | `io-uring` | yes | a disk gets batches of writes at once | one by one |
+//! | `json` | yes | [`stats_json`](vfs::VolumeControl::stats_json) | [`Ext4::stats`] alone |
+//! | `verity` | yes | files of fs-verity: enabled, read, measured | they are refused (EOPNOTSUPP) |
+//! | `formats` | no | images in qcow2, VMDK and VHDX | |
+//! | `fuse` | no | `extol::fuse` | |
+//! | `network` | no | volumes of other hosts, over NBD | |
+//!
+//! # Inside
 //!
 //! A module uses only modules below it (`tests/layers.rs` checks that and lists the order in full).
 //! The four things that could be called "the file system":
