@@ -11,6 +11,9 @@
 //!          falls back to the list when full
 //! ```
 //!
+//! Without a journal nothing is recorded in the file: Linux writes its blocks with their checksums
+//! only where it has a journal, and refuses a volume on which it had to delete what the file names.
+//!
 //! Invariants
 //! - OR-1: on the list, an orphan's `dtime` is the link, and a thread without the inode's lock may
 //!   have to change it. So the chain in memory decides: a thread that writes an inode takes the
@@ -73,6 +76,8 @@ struct State {
     /// First of the list.
     head: u32,
     file: Option<File>,
+    /// New orphans are recorded on the list, whether there is a file or not.
+    list_only: bool,
 }
 
 /// All orphans of the volume.
@@ -158,6 +163,11 @@ impl Orphans {
     /// The orphan file's inode, if there is one.
     pub fn file_inode(&self) -> Option<InodeNr> {
         self.state.lock().file.as_ref().map(|file| file.ino)
+    }
+
+    /// From now on orphans are recorded on the list alone; the file stays what it is.
+    pub fn use_list(&self) {
+        self.state.lock().list_only = true;
     }
 
     /// From now on orphans are recorded on the list alone. False: there are orphans, and nothing
@@ -319,7 +329,7 @@ impl OrphanCheck for Orphans {
 }
 
 fn add_to_file(state: &mut State, vol: &Volume, h: &mut Handle, ino: u32) -> Result<Option<Place>> {
-    let Some(file) = &mut state.file else { return Ok(None) };
+    let Some(file) = state.file.as_mut().filter(|_| !state.list_only) else { return Ok(None) };
     let n = file.blocks.len();
     let Some(block) = (0..n).map(|i| (file.hint + i) % n).find(|i| file.blocks[*i].free > 0) else {
         return Ok(None);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::fast_commit::Reason;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{InodeFlags, InodeNr, RoCompat};
+use extol_ondisk::{InodeFlags, InodeNr, RoCompat, Superblock};
 use extol_vfs::Result;
 
 use crate::data::truncate;
@@ -40,8 +40,13 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
         let raw = fs.vol.read_inode(ino)?;
         let listed = fs.orphans.open_file(&fs.vol, &crate::node::Node { ino, raw })?;
         found.extend(listed);
-        // From here on the file is in use: the next mount must read it.
-        fs.transact(1, |h| fs.sb.update(h, |sb| sb.feature_ro_compat |= RoCompat::ORPHAN_PRESENT))?;
+        if fs.vol.journal.has_log() {
+            // From here on the file is in use: the next mount must read it.
+            let mark = |sb: &mut Superblock| sb.feature_ro_compat |= RoCompat::ORPHAN_PRESENT;
+            fs.transact(1, |h| fs.sb.update(h, mark))?;
+        } else {
+            fs.orphans.use_list();
+        }
     }
     let mut seen = std::collections::HashSet::with_capacity(found.len());
     for ino in found {
