@@ -1,6 +1,6 @@
 //! Quota files against the usage that the inodes have.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind as Owner, Place, QuotaFile};
 use extol_ondisk::{FileType, InodeNr, RoCompat};
@@ -80,8 +80,18 @@ pub(crate) fn check(vol: &Vol, usage: &Usage, out: &mut Findings) -> Result<()> 
             // (e2fsck takes what data blocks hold, whatever the tree says.)
             Err(e) => out.push(bad(ino, e.to_string()).beyond()),
             Ok(entries) => {
-                compare(owner, ino, used, &entries, out);
-                strays(owner, ino, used, (file, &entries[..]), out);
+                let strays = strays(file, &entries);
+                compare(owner, ino, used, (&entries, &strays), out);
+                for (nr, stray) in &strays {
+                    let what = format!(
+                        "{} {} has an entry in block {nr} of the file that is not found by its \
+                         tree",
+                        owner.name(),
+                        stray.id
+                    );
+                    let finding = bad(ino, what);
+                    out.push(if is_true(stray, used) { finding.beyond() } else { finding });
+                }
             }
         }
     }
@@ -110,30 +120,47 @@ fn bad(ino: u32, what: impl Into<String>) -> Finding {
     Finding::error(Kind::QuotaFile, what).inode(ino)
 }
 
+/// True if the entry states what its owner uses.
+fn is_true(entry: &Entry, used: &HashMap<u32, (u64, u64)>) -> bool {
+    used.get(&entry.id).copied().unwrap_or_default() == (entry.space, entry.inodes)
+}
+
+/// What an owner's entry states against what the owner uses. e2fsck takes the statement of a stray
+/// entry where the tree leads to none.
 fn compare(
     owner: Owner,
     ino: u32,
     used: &HashMap<u32, (u64, u64)>,
-    entries: &[Entry],
+    (entries, strays): (&[Entry], &[(u32, Entry)]),
     out: &mut Findings,
 ) {
     let mut stated: HashMap<u32, (u64, u64)> =
         entries.iter().map(|entry| (entry.id, (entry.space, entry.inodes))).collect();
+    let accepted: HashSet<u32> = strays
+        .iter()
+        .filter(|(_, stray)| is_true(stray, used) && !stated.contains_key(&stray.id))
+        .map(|(_, stray)| stray.id)
+        .collect();
     let mut wrong = Vec::new();
     for (&id, &wanted) in used {
         let found = stated.remove(&id);
         if found != Some(wanted) {
-            wrong.push((id, found.unwrap_or_default(), wanted));
+            wrong.push((accepted.contains(&id), id, found.unwrap_or_default(), wanted));
         }
     }
     wrong.extend(
         stated
             .into_iter()
             .filter(|(_, found)| *found != (0, 0))
-            .map(|(id, found)| (id, found, (0, 0))),
+            .map(|(id, found)| (false, id, found, (0, 0))),
     );
+    // What e2fsck objects to comes first: it must not be among those that are only counted.
     wrong.sort_unstable();
-    for (id, found, wanted) in wrong.iter().take(SHOWN) {
+    let push = |is_accepted: bool, what: String, out: &mut Findings| {
+        let finding = Finding::error(Kind::QuotaUsage, what).inode(ino);
+        out.push(if is_accepted { finding.beyond() } else { finding });
+    };
+    for &(is_accepted, id, found, wanted) in wrong.iter().take(SHOWN) {
         let what = format!(
             "{} {id} uses {} bytes and {} inodes, not {} and {}",
             owner.name(),
@@ -142,23 +169,19 @@ fn compare(
             found.0,
             found.1
         );
-        out.push(Finding::error(Kind::QuotaUsage, what).inode(ino));
+        push(is_accepted, what, out);
     }
-    if let Some(more) = wrong.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(&(is_accepted, ..)) = wrong.get(SHOWN) {
+        let more = wrong.len() - SHOWN;
         let what = format!("the usage of {more} more {}s is wrong", owner.name());
-        out.push(Finding::error(Kind::QuotaUsage, what).inode(ino));
+        push(is_accepted, what, out);
     }
 }
 
-/// Finds entries beside those that the tree leads to, in the blocks that it leads to. e2fsck takes
-/// them for entries like the others, and passes over one that states what is used.
-fn strays(
-    owner: Owner,
-    ino: u32,
-    used: &HashMap<u32, (u64, u64)>,
-    (mut file, entries): (QuotaFile<InMemory>, &[Entry]),
-    out: &mut Findings,
-) {
+/// Entries beside those that the tree leads to, in the blocks that it leads to, with the numbers of
+/// these. e2fsck takes them for entries like the others, and passes over one that states what is
+/// used.
+fn strays(mut file: QuotaFile<InMemory>, entries: &[Entry]) -> Vec<(u32, Entry)> {
     let version = file.header().version;
     let mut places = BTreeMap::<u32, Vec<usize>>::new();
     for entry in entries {
@@ -167,6 +190,7 @@ fn strays(
         }
     }
     let bytes = file.into_blocks().0;
+    let mut strays = Vec::new();
     for (nr, known) in places {
         let block =
             bytes.get(nr as usize * BLOCK_LEN..).and_then(|bytes| bytes.first_chunk::<BLOCK_LEN>());
@@ -174,16 +198,10 @@ fn strays(
         for slot in (0..version.entries_per_block()).filter(|slot| !known.contains(slot)) {
             let id = le32(block, ENTRIES_AT + slot * version.entry_len());
             let place = Place { block: nr, slot };
-            let Ok(entry) = place.entry(block, version, id) else { continue };
-            let what = format!(
-                "{} {id} has an entry in block {nr} of the file that is not found by its tree",
-                owner.name()
-            );
-            let is_true = used.get(&id).copied().unwrap_or_default() == (entry.space, entry.inodes);
-            let finding = bad(ino, what);
-            out.push(if is_true { finding.beyond() } else { finding });
+            strays.extend(place.entry(block, version, id).ok().map(|entry| (nr, entry)));
         }
     }
+    strays
 }
 
 /// The bytes of a file; `None` if it has holes or is no file.

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// The report on an image, which is damaged if either version of e2fsck says so.
 #[track_caller]
-fn checked(image: &Image, what: &str) -> Report {
+pub fn checked(image: &Image, what: &str) -> Report {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image");
     let report = report_on(Arc::new(device), None).expect("a report");
     let (old, new) = (e2fsck(image), new_e2fsck(image));

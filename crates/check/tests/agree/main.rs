@@ -8,6 +8,7 @@ mod editor;
 mod fields;
 mod images;
 mod mutate;
+mod quota_tree;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
