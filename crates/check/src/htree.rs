@@ -7,6 +7,9 @@
 //!                 └─ [h2, ∞) ── …     └─ …       all names of a leaf hash into its range
 //! ```
 //!
+//! e2fsck does not look at where the index says that a node's range ends: it ends where the names
+//! below the next node begin. (Linux does not find the names that are behind the stated end.)
+//!
 //! A range's upper end may occur below it: names with the same hash can fill more than one leaf.
 //! The hashes of encrypted case-insensitive directories need a key: they are taken as they stand
 //! behind the names.
@@ -92,6 +95,26 @@ struct Block {
     /// Hashes that may occur.
     from: u32,
     to: u32,
+    /// Of the entries that name blocks with this one, it is the first, or the last.
+    first: bool,
+    last: bool,
+    /// The block that the entry before its own names; 0: none.
+    previous: u32,
+}
+
+impl Block {
+    /// True if there are hashes that the range does not have.
+    fn leaves_range(&self) -> bool {
+        self.low < self.from && !self.first || self.high > self.to
+    }
+
+    /// What is said of hashes that the range does not have.
+    fn told(&self, place: &str) -> String {
+        format!(
+            "names {place} hash to {:#x}..={:#x}, the index says {:#x}..={:#x}",
+            self.low, self.high, self.from, self.to
+        )
+    }
 }
 
 /// Pass 2: one hashed directory, block by block, then as a whole.
@@ -123,6 +146,9 @@ impl<'a> Tree<'a> {
             high: 0,
             from: 0,
             to: HASH_END,
+            first: false,
+            last: false,
+            previous: 0,
         };
         Self {
             vol,
@@ -176,6 +202,9 @@ impl<'a> Tree<'a> {
             && let Err(error) = htree::verify_csum(bytes, kind, self.seed)
         {
             self.error(out, Kind::HtreeChecksum, lblk, &error.to_string());
+        } else if self.vol.has_csum() && shape == Shape::Node && le8(bytes, 7) != 0 {
+            // (e2fsck does not find the checksum of such a node. Linux does.)
+            self.error(out, Kind::HtreeNode, lblk, "an index node that has a file type");
         }
         true
     }
@@ -231,13 +260,14 @@ impl<'a> Tree<'a> {
             let what = format!("{count} index entries where 1 to {wanted} can be");
             self.error(out, Kind::HtreeNode, lblk, &what);
         }
-        let mut before = 0;
+        let (mut before, mut previous, mut highest) = (0, 0, 0);
         let count = count.min(wanted);
         for i in 0..count {
             let entry = at + 8 * i;
             let hash = if i == 0 { 0 } else { le32(bytes, entry) & !1 };
             let next = if i + 1 < count { le32(bytes, entry + 8) & !1 } else { HASH_END };
             let child = le32(bytes, entry + 4) & BLOCK_MASK;
+            highest = highest.max(hash);
             if hash < before {
                 self.error(out, Kind::HtreeNode, lblk, "the hashes are out of order");
             }
@@ -250,6 +280,9 @@ impl<'a> Tree<'a> {
                         block.parent = parent;
                     }
                     (block.from, block.to) = (hash, next);
+                    block.previous = previous;
+                    block.first |= i == 0;
+                    block.last |= i + 1 == count;
                 }
                 None => {
                     if !self.shrinks {
@@ -260,6 +293,11 @@ impl<'a> Tree<'a> {
                     self.incomplete = true;
                 }
             }
+            previous = child;
+        }
+        // (Until its leaves are known: the first entry's hash is 0.)
+        if let Some(own) = usize::try_from(lblk).ok().and_then(|n| self.blocks.get_mut(n)) {
+            (own.low, own.high) = (0, highest);
         }
     }
 
@@ -268,6 +306,7 @@ impl<'a> Tree<'a> {
         if self.incomplete {
             return;
         }
+        let theirs = if self.knows_hashes() { self.as_e2fsck() } else { Vec::new() };
         for (lblk, block) in (0u64..).zip(&self.blocks) {
             let named = block.named.saturating_add(u8::from(lblk == 0));
             if named == 0 {
@@ -282,24 +321,65 @@ impl<'a> Tree<'a> {
                     "the index names this block more than once",
                 );
             }
-            if block.shape == Shape::Leaf {
-                let depth = self.depth_of(*block);
-                if depth != self.depth {
-                    let what =
-                        format!("the leaf is {depth} levels below the root, not {}", self.depth);
-                    self.error(out, Kind::HtreeNode, lblk, &what);
+            match block.shape {
+                Shape::Leaf => self.finish_leaf(lblk, *block, out),
+                Shape::Node => {
+                    let theirs = usize::try_from(lblk).ok().and_then(|n| theirs.get(n));
+                    if let Some(node) = theirs.filter(|node| node.leaves_range()) {
+                        self.error(out, Kind::HtreeHash, lblk, &node.told("below this node"));
+                    }
                 }
-                if (self.hasher.is_some() || self.stores_hashes)
-                    && block.low <= block.high
-                    && let Some(finding) = self.misplaced(lblk, *block, (block.low, block.high))
-                {
-                    out.push(finding);
+                Shape::Unread | Shape::Root => {}
+            }
+        }
+    }
+
+    /// True if the hashes of names are known.
+    fn knows_hashes(&self) -> bool {
+        self.hasher.is_some() || self.stores_hashes
+    }
+
+    /// The blocks as e2fsck compares them: a node has the lowest hash of its first leaf and the
+    /// highest of its last one, and its range ends where the next node's lowest hash is.
+    fn as_e2fsck(&self) -> Vec<Block> {
+        let mut blocks = self.blocks.clone();
+        for shape in [Shape::Leaf, Shape::Node] {
+            for n in 0..blocks.len() {
+                let Some(block) = blocks.get(n).copied().filter(|b| b.shape == shape) else {
+                    continue;
+                };
+                let Some(parent) = blocks.get_mut(block.parent as usize) else { continue };
+                if block.last {
+                    parent.high = block.high;
                 }
-                let unfolded = self.unfolded.get(&lblk);
-                if let Some(finding) = unfolded.and_then(|all| self.misplaced(lblk, *block, *all)) {
-                    out.push(finding.beyond());
+                if block.first {
+                    parent.low = block.low;
+                    let previous = parent.previous;
+                    if let Some(before) = blocks.get_mut(previous as usize) {
+                        // (The root has no range.)
+                        before.to = if previous == 0 { before.to } else { block.low };
+                    }
                 }
             }
+        }
+        blocks
+    }
+
+    fn finish_leaf(&self, lblk: u64, block: Block, out: &mut Findings) {
+        let depth = self.depth_of(block);
+        if depth != self.depth {
+            let what = format!("the leaf is {depth} levels below the root, not {}", self.depth);
+            self.error(out, Kind::HtreeNode, lblk, &what);
+        }
+        if self.knows_hashes()
+            && block.low <= block.high
+            && let Some(finding) = self.misplaced(lblk, block, (block.low, block.high))
+        {
+            out.push(if block.leaves_range() { finding } else { finding.beyond() });
+        }
+        let unfolded = self.unfolded.get(&lblk);
+        if let Some(finding) = unfolded.and_then(|all| self.misplaced(lblk, block, *all)) {
+            out.push(finding.beyond());
         }
     }
 
@@ -308,10 +388,8 @@ impl<'a> Tree<'a> {
     fn misplaced(&self, lblk: u64, block: Block, (low, high): (u32, u32)) -> Option<Finding> {
         let (from, to) = self.range_of(block);
         (low < from || high > to).then(|| {
-            let what = format!(
-                "directory block {lblk}: names hash to {low:#x}..={high:#x}, the index says \
-                 {from:#x}..={to:#x}"
-            );
+            let block = Block { low, high, from, to, ..block };
+            let what = format!("directory block {lblk}: {}", block.told("here"));
             Finding::error(Kind::HtreeHash, what).inode(self.ino)
         })
     }

@@ -4,6 +4,7 @@
 mod cases;
 mod checker;
 mod compare;
+mod deep;
 mod editor;
 mod fields;
 mod images;
