@@ -6,6 +6,7 @@ mod checker;
 mod compare;
 mod deep;
 mod editor;
+mod encryption;
 mod fields;
 mod images;
 mod mutate;
