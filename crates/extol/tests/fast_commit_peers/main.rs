@@ -2,6 +2,7 @@
 //! of the volume.
 
 mod rig;
+mod spellings;
 
 use std::os::unix::fs::MetadataExt;
 
