@@ -5,6 +5,7 @@
 //! shows). Everything else that fails ends the run.
 
 mod common;
+mod verity;
 mod volume;
 
 use std::path::{Path, PathBuf};

@@ -445,6 +445,21 @@ pub const VARIANTS: &[Variant] = &[
         features: "fast_commit,encrypt",
         ..FAST
     },
+    Variant { name: "verity", about: "files of fs-verity", features: "verity", ..PLAIN },
+    Variant {
+        name: "verity-bigalloc",
+        about: "files of fs-verity, clusters of 4 blocks, inline data",
+        features: "verity,bigalloc,inline_data,orphan_file",
+        cluster_size: Some(4096),
+        mib: 8,
+        ..PLAIN
+    },
+    Variant {
+        name: "fc-verity",
+        about: "fast commits, files of fs-verity",
+        features: "fast_commit,verity",
+        ..FAST
+    },
     Variant { name: "grow", about: "grows, with reserved descriptor blocks", ..GROWS },
     Variant {
         name: "grow-clusters",
@@ -655,10 +670,10 @@ impl Variant {
     }
 
     /// True if every Linux of a machine can be asked: not each is built with the formats of quota
-    /// files, and then it mounts such a volume only to read; nor with Unicode.
+    /// files, and then it mounts such a volume only to read; nor with Unicode or fs-verity.
     #[must_use]
     pub fn linux_mounts_it(&self) -> bool {
-        !self.has_feature("quota") && !self.has_spellings()
+        !["quota", "casefold", "verity"].iter().any(|name| self.has_feature(name))
     }
 
     /// True if the volume has been given this feature by name.

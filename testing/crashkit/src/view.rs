@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use extol::Ext4;
-use extol_vfs::{FileKind, FileSystem as _};
+use extol::{Ext4, FsError};
+use extol_vfs::{FileKind, FileSystem as _, VolumeControl as _};
 
 use crate::model::{Kind, Line};
 use crate::spelling::in_model;
@@ -17,6 +17,8 @@ struct Seen {
     kind: Kind,
     links: u32,
     content: Option<Arc<Vec<u8>>>,
+    /// Of a file of fs-verity.
+    digest: Option<Vec<u8>>,
 }
 
 /// Everything below the root, without `lost+found`.
@@ -67,7 +69,7 @@ impl View {
                 let attr = fs.lookup(ino, &name).map_err(|e| format!("looking up /{path}: {e}"))?;
                 let child = attr.id.ino;
                 held.push(child);
-                let mut content = None;
+                let (mut content, mut digest) = (None, None);
                 let kind = match attr.kind {
                     FileKind::Directory => {
                         dirs.push((path.clone(), child));
@@ -88,6 +90,11 @@ impl View {
                             ));
                         }
                         content = Some(Arc::new(bytes));
+                        digest = match fs.measure_verity(child) {
+                            Ok(digest) => Some(digest.bytes),
+                            Err(FsError::NoAttribute) => None,
+                            Err(e) => return Err(format!("the digest of /{path}: {e}")),
+                        };
                         Kind::File
                     }
                     FileKind::Symlink => {
@@ -97,7 +104,7 @@ impl View {
                     }
                     other => return Err(format!("/{path} is a {other:?}")),
                 };
-                let seen = Seen { ino: child.into(), kind, links: attr.nlink, content };
+                let seen = Seen { ino: child.into(), kind, links: attr.nlink, content, digest };
                 if self.names.insert(path.clone(), seen).is_some() {
                     return Err(format!("/{path} is listed twice"));
                 }
@@ -115,7 +122,8 @@ impl View {
     /// One file.
     #[cfg(test)]
     pub(crate) fn of_file(name: &str, bytes: Vec<u8>) -> Self {
-        let seen = Seen { ino: 12, kind: Kind::File, links: 1, content: Some(Arc::new(bytes)) };
+        let content = Some(Arc::new(bytes));
+        let seen = Seen { ino: 12, kind: Kind::File, links: 1, content, digest: None };
         Self { names: [(name.to_owned(), seen)].into() }
     }
 
@@ -126,7 +134,8 @@ impl View {
             let is_dir = names.iter().all(|n| n.ends_with('/'));
             let (kind, links) =
                 if is_dir { (Kind::Dir, 2) } else { (Kind::File, names.len() as u32) };
-            let seen = Seen { ino: ino as u64, kind, links, content: (!is_dir).then(Arc::default) };
+            let content = (!is_dir).then(Arc::default);
+            let seen = Seen { ino: ino as u64, kind, links, content, digest: None };
             names
                 .iter()
                 .map(|n| (n.trim_end_matches('/').to_owned(), seen.clone()))
@@ -135,7 +144,7 @@ impl View {
         Self { names: inodes.iter().enumerate().flat_map(seen).collect() }
     }
 
-    /// Reads a tree that something else has mounted.
+    /// Reads a tree that something else has mounted, without digests.
     ///
     /// # Errors
     /// One line: what could not be read.
@@ -168,7 +177,8 @@ impl View {
                     content = Some(Arc::new(std::fs::read(&here).map_err(fail)?));
                     Kind::File
                 };
-                let seen = Seen { ino: meta.ino(), kind, links: meta.nlink() as u32, content };
+                let links = meta.nlink() as u32;
+                let seen = Seen { ino: meta.ino(), kind, links, content, digest: None };
                 view.names.insert(path, seen);
             }
         }
@@ -198,6 +208,12 @@ impl View {
     #[must_use]
     pub fn content_of(&self, prefix: &str, path: &str) -> Option<&[u8]> {
         self.names.get(&format!("{prefix}{path}"))?.content.as_ref().map(|c| c.as_slice())
+    }
+
+    /// Digest of the file of this name behind that prefix, if it is one of fs-verity.
+    #[must_use]
+    pub fn digest_of(&self, prefix: &str, path: &str) -> Option<&[u8]> {
+        self.names.get(&format!("{prefix}{path}"))?.digest.as_deref()
     }
 
     /// Number of names.

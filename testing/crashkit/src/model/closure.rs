@@ -372,6 +372,10 @@ impl Attempt<'_> {
             Some(bytes) if *kind == Kind::File => self
                 .promised
                 .content(id, bytes, self.rules)
+                .and_then(|()| {
+                    let digest = self.view.digest_of(&self.history.prefix, path);
+                    self.promised.seal(id, bytes, digest)
+                })
                 .map_err(|e| format!("file {path}: {e}")),
             _ => Ok(()),
         }

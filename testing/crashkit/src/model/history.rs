@@ -77,6 +77,13 @@ pub(super) enum Files {
     All,
 }
 
+/// What made a file one of fs-verity.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Seal {
+    pub step: usize,
+    pub digest: Vec<u8>,
+}
+
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Sync {
     pub step: usize,
@@ -116,6 +123,7 @@ pub struct History {
     pub(super) common: Option<Common>,
     pub(super) steps: Vec<Step>,
     pub(super) files: BTreeMap<Id, Vec<Version>>,
+    pub(super) seals: BTreeMap<Id, Seal>,
     pub(super) syncs: Vec<Sync>,
     /// Every change of a name, in order.
     pub(super) moves: Vec<Moved>,
@@ -239,6 +247,19 @@ impl History {
     pub fn contents(&mut self, id: Id, content: Content, zeros: Zeros) {
         let step = self.steps.len().saturating_sub(1);
         self.files.entry(id).or_default().push(Version { step, content, zeros });
+    }
+
+    /// The last step made a file one of fs-verity, with this digest: its contents are its last
+    /// ones.
+    pub fn sealed(&mut self, id: Id, digest: Vec<u8>) {
+        let step = self.steps.len().saturating_sub(1);
+        self.seals.insert(id, Seal { step, digest });
+    }
+
+    /// True if a file is one of fs-verity.
+    #[must_use]
+    pub fn is_sealed(&self, id: Id) -> bool {
+        self.seals.contains_key(&id)
     }
 
     /// The last step was a successful fsync or fdatasync of an inode.

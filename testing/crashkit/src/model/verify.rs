@@ -14,6 +14,9 @@
 //! With [`Rules::fast_commits`] names may also be older and newer ones together, as
 //! [`closure`](super::closure) has it.
 //!
+//! A file of fs-verity has the contents that it had when it became one, and their digest; once that
+//! is promised, it is one.
+//!
 //! With [`Rules::stale_unsynced`] (the log's record may overtake file data: asynchronous commits) a
 //! byte may be anything unless all versions since the promise agree on the whole block. With
 //! [`Rules::missing_data`] it may be zero there.
@@ -125,7 +128,11 @@ fn contents(
     let promised = Promised::of(history, moment);
     for (path, id) in tree.names() {
         let Some(found) = view.content_of(&history.prefix, path) else { continue };
-        promised.content(id, found, rules).map_err(|why| format!("file {path}: {why}"))?;
+        let digest = view.digest_of(&history.prefix, path);
+        promised
+            .content(id, found, rules)
+            .and_then(|()| promised.seal(id, found, digest))
+            .map_err(|why| format!("file {path}: {why}"))?;
     }
     Ok(())
 }
@@ -156,10 +163,37 @@ impl<'a> Promised<'a> {
         Self { history, moment, lowest, all }
     }
 
+    /// The contents of a file as of so many steps are promised.
+    fn least(&self, id: Id) -> usize {
+        self.lowest.get(&id).copied().unwrap_or(0).max(self.all)
+    }
+
+    /// Verifies that a file is one of fs-verity, with all its contents and its digest, or is none
+    /// at all. (That it could be read shows that its tree fits its digest.)
+    pub fn seal(&self, id: Id, found: &[u8], digest: Option<&[u8]>) -> Result<(), String> {
+        let seal = self.history.seals.get(&id);
+        let Some(digest) = digest else {
+            return match seal {
+                Some(seal) if seal.step < self.least(id) => {
+                    Err("is none of fs-verity, which was promised".into())
+                }
+                _ => Ok(()),
+            };
+        };
+        let Some(seal) = seal.filter(|seal| seal.step < self.moment.begun) else {
+            return Err("is one of fs-verity, which was not asked for".into());
+        };
+        let contents = self.history.content(id);
+        if contents.len() != found.len() || !contents.has(0, found) {
+            return Err("is one of fs-verity with other contents".into());
+        }
+        if seal.digest == digest { Ok(()) } else { Err("has another digest".into()) }
+    }
+
     /// Verifies what a file holds.
     pub fn content(&self, id: Id, found: &[u8], rules: Rules) -> Result<(), String> {
         let Some(versions) = self.history.files.get(&id) else { return Ok(()) };
-        let least = self.lowest.get(&id).copied().unwrap_or(0).max(self.all);
+        let least = self.least(id);
         let first = versions.partition_point(|v| v.step < least).saturating_sub(1);
         let end = versions.partition_point(|v| v.step < self.moment.begun);
         verify_file(&versions[first.min(end)..end], found, rules)
@@ -329,6 +363,31 @@ mod tests {
         History::finish(&mut all, &notes);
         let [history] = all;
         history
+    }
+
+    /// It is one of fs-verity since step 1, which the sync of step 3 promises.
+    #[test]
+    fn a_file_of_verity_is_whole_or_none() {
+        let mut history = History::new("");
+        let mut tree = Tree::default();
+        tree.add("a", 1, Kind::File);
+        history.names("create a".to_owned(), tree, &[Some(1), Some(Tree::TOP)]);
+        history.contents(1, Content::of(b"contents"), Zeros::No);
+        history.quiet("enable".to_owned());
+        history.sealed(1, vec![7; 32]);
+        let seal = |begun, least, found: &[u8], digest: Option<&[u8]>| {
+            let moment = Moment { begun, promised: 0 };
+            Promised { history: &history, moment, lowest: BTreeMap::new(), all: least }
+                .seal(1, found, digest)
+        };
+        let (right, other) = ([7; 32], [8; 32]);
+        assert!(seal(2, 0, b"contents", Some(&right)).is_ok());
+        assert!(seal(2, 1, b"contents", None).is_ok(), "not promised");
+        assert!(seal(3, 2, b"contents", None).is_err(), "promised");
+        assert!(seal(1, 0, b"contents", Some(&right)).is_err(), "not begun");
+        assert!(seal(2, 0, b"contents", Some(&other)).is_err(), "another digest");
+        assert!(seal(2, 0, b"content", Some(&right)).is_err(), "cut short");
+        assert!(seal(2, 0, b"contentz", Some(&right)).is_err(), "other contents");
     }
 
     #[test]

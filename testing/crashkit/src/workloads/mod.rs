@@ -17,6 +17,7 @@ mod shrink_inodes;
 mod shrink_owners;
 mod spellings;
 mod values;
+mod verity;
 
 use crate::actor::{Actor, Done};
 use crate::variant::Variant;
@@ -60,6 +61,7 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
             && !variant.has_feature("quota")
             && !variant.is_encrypted()
             && !variant.has_spellings()
+            && !variant.has_feature("verity")
     }
 
     /// Rounds of a quick run: so many that the log wraps where that is the point.
@@ -84,6 +86,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     list.push(Box::new(values::Values));
     list.push(Box::new(owners::Owners));
     list.push(Box::new(spellings::Spellings));
+    list.push(Box::new(verity::Verity));
     list
 }
 
