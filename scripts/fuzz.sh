@@ -83,6 +83,7 @@ limits_of() {
         volume) runs=150 ;;
         check) runs=1500 ;;
         tune) runs=1500 ;;
+        values) runs=1500 ;;
         resize) runs=80 ;;
         fast_commit) runs=200 ;;
         fuse_request | nfs_request) runs=1800 ;;

@@ -99,5 +99,5 @@ tests! {
     journal_format journal_log fast_commit fuse_request nfs_request mount_options
     log check volume tar
     identify partition_table container oci meta_file tune qcow2 vmdk vhdx
-    resize
+    resize values
 }

@@ -22,6 +22,7 @@
 //! | `container` | a file that packs a volume, as it is |
 //! | `oci` | layers, and the list of a saved image |
 //! | `meta_file` | a byte for the kind, then a metadata file or a file of contexts |
+//! | `values` | changes of attribute values in inodes of their own, then operations on attributes |
 //! | `log`, `check`, `volume`, `tune`, `resize` | a base, and changes of its structures: see [`volume`](mod@volume) |
 
 mod archives;
@@ -36,6 +37,7 @@ mod quota;
 mod requests;
 mod resize;
 mod text;
+mod values;
 pub mod volume;
 
 /// A target.
@@ -92,6 +94,7 @@ pub const ALL: &[Target] = &[
     Target { name: "vmdk", run: disks::vmdk },
     Target { name: "vhdx", run: disks::vhdx },
     Target { name: "resize", run: resize::resize },
+    Target { name: "values", run: values::values },
 ];
 
 /// Runs the target of that name: what the fuzzer calls.
