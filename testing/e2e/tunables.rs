@@ -263,7 +263,7 @@ fn a_journal_comes_and_goes() {
 
     for (words, why) in [
         (&["-J", "size=9999"][..], "too full"),
-        (&["-J", "device=/dev/null"], "tune2fs -J device="),
+        (&["-J", "device=/dev/null"], "the journal device /dev/null: "),
         (&["-J", "size=4", "-O", "^has_journal"], "one of the two"),
         (&["-I", "512"], "all inodes would move"),
         (&["-Q", "usrquota"], "give it one (-j)"),

@@ -339,6 +339,7 @@ mod tests {
             "-U random",
             "-J fast_commit_size=256",
             "-J location=9",
+            "-J device=/dev/sdb",
             "-f -E clear_mmp",
             "-E mmp_update_interval=5",
             "-E stride=4",
@@ -356,10 +357,8 @@ mod tests {
             let parsed = parsed(&format!("extol tune {option} img"));
             assert!(parsed.is_ok(), "{option}: {parsed:?}");
         }
-        for (option, name) in [("-z undo", "-z"), ("-J device=/dev/sdb", "'device'")] {
-            let refused = parsed(&format!("extol tune {option} img")).unwrap_err().line;
-            assert!(refused.contains(name) && refused.contains("not supported"), "{refused}");
-        }
+        let refused = parsed("extol tune -z undo img").unwrap_err().line;
+        assert!(refused.contains("-z") && refused.contains("not supported"), "{refused}");
     }
 
     #[test]
@@ -404,7 +403,6 @@ mod tests {
             ("-o acls", "did you mean \"acl\""),
             ("-O fast_comit", "did you mean \"fast_commit\""),
             ("-E frob", "'frob'"),
-            ("-J device=/dev/sdb", "tune2fs -J device="),
             ("-J siz=4", "did you mean \"size=\""),
             ("-Q usrquoat", "did you mean \"usrquota\""),
             ("-I 256", "-I"),

@@ -120,7 +120,8 @@ fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult
             jsb.nr_users
         ));
     }
-    if jsb.users.first() != Some(&sb.uuid) {
+    // (The second is the volume's new UUID, between two steps of a change: `tune::external`.)
+    if !jsb.users.iter().take(2).any(|user| *user == sb.uuid) {
         return refuse("the external journal belongs to another volume");
     }
     Ok(Found { device, external: true, map, on_volume: Vec::new() })

@@ -120,7 +120,8 @@ pub struct TuneArgs {
     /// With a journal (if it has none), as -O has_journal.
     #[arg(short = 'j')]
     pub add_journal: bool,
-    /// With a journal of this kind: size= (MiB), fast_commit_size= (KiB), location=BLOCK.
+    /// With a journal of this kind: size= (MiB), fast_commit_size= (KiB), location=BLOCK; or on a
+    /// device of its own: device=PATH.
     #[arg(short = 'J', value_name = "OPTIONS", action = ArgAction::Append,
         value_parser = offer::text(JOURNAL), hide_possible_values = true)]
     pub journal: Vec<String>,

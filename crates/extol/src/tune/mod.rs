@@ -11,7 +11,7 @@
 //! and the inode of an orphan file, descriptors whose checksums hold the UUID. On a volume without
 //! a journal the superblock is one write, and what needs more than that is refused. A new journal
 //! is in its own first transaction, with all the rest; one that goes does so behind all the rest
-//! (`journal.rs`).
+//! (`journal.rs`). One on a device of its own: `external.rs`.
 //!
 //! New quota files get the usage that the inodes have (`quota.rs`).
 //!
@@ -39,6 +39,7 @@
 //! (`text.rs`), and what needs an unmounted volume is refused.
 
 mod checksums;
+mod external;
 mod features;
 mod journal;
 mod mmp;
@@ -140,6 +141,10 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
         let line = e.to_string().replace("cannot mount read-write", "cannot be tuned");
         TuneError::Refused(line.replace("mount with -o ro", "use tune2fs"))
     })?;
+    if let Some(path) = &plan.journal_device {
+        return external::attach(device, options, &plan, path);
+    }
+    let options = &find_journal::with_device(&sb, options)?;
     check_log(device, options, &sb, &plan.sb)?;
     rehearse(device, options, request, &plan)?;
     if plan.drops_journal {
@@ -181,6 +186,7 @@ fn rehearse(
 
 /// Does what is asked for, in one transaction.
 fn in_one(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
+    let renamed = external::Renamed::begin(device, options, request)?;
     let (fs, mut threads) = open(device, options)?;
     let done = change(&fs, request).and_then(|(tuned, left)| {
         if let Some(block) = left.mmp {
@@ -200,6 +206,9 @@ fn in_one(device: &SharedDevice, options: &MountOptions, request: &Request) -> R
     let closed = finish(&fs, &mut threads, &done);
     let (tuned, left) = done?;
     closed?;
+    if let Some(renamed) = renamed {
+        renamed.end(device, options)?;
+    }
     if left.orphan {
         recover(device, options)?;
     }
@@ -219,7 +228,10 @@ fn without_journal(
     if !rest.is_empty() {
         in_one(device, options, &rest)?;
     }
-    journal::remove(device, options)?;
+    match external::is(&before) {
+        true => external::detach(device, options)?,
+        false => journal::remove(device, options)?,
+    }
     Ok(Tuned { changes: plan.changes(&before), notes: plan.notes })
 }
 

@@ -1,5 +1,7 @@
 //! What a request makes of a superblock. Pure.
 
+use std::path::PathBuf;
+
 use extol_ondisk::checksum::FsSeed;
 use extol_ondisk::features::Feature;
 use extol_ondisk::quota::Kind;
@@ -27,6 +29,8 @@ pub(super) struct Plan {
     pub makes_orphan_file: Option<u32>,
     pub drops_orphan_file: bool,
     pub makes_journal: Option<NewJournal>,
+    /// The journal is on this device from now on.
+    pub journal_device: Option<PathBuf>,
     pub drops_journal: bool,
     pub makes_mmp: bool,
     /// The block of multi-mount protection that is not in use any more.
@@ -54,6 +58,7 @@ impl Plan {
             makes_orphan_file: None,
             drops_orphan_file: false,
             makes_journal: None,
+            journal_device: None,
             drops_journal: false,
             makes_mmp: false,
             drops_mmp: None,
@@ -119,12 +124,6 @@ impl Plan {
 
     fn uuid(&mut self, uuid: [u8; 16]) -> Result<()> {
         let sb = &mut self.sb;
-        if sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0 {
-            return refuse(
-                "the external journal knows the volume by its UUID: use tune2fs -U, which \
-                 finds the journal's device and changes both",
-            );
-        }
         if sb.feature_compat.contains(Compat::STABLE_INODES) {
             return refuse(
                 "the UUID cannot change: the volume has stable_inodes, and encrypted contents \
@@ -290,14 +289,14 @@ impl Plan {
             }
             _ => {}
         }
+        if let Some(wish) = self.makes_journal.take_if(|wish| wish.device.is_some()) {
+            return self.external(request, wish);
+        }
         if !self.drops_journal {
             return Ok(());
         }
-        if before.journal_inum != InodeNr::JOURNAL.0 {
-            return refuse(
-                "the journal is not in inode 8: use tune2fs -O ^has_journal, which finds it, on \
-                 another device too",
-            );
+        if ![0, InodeNr::JOURNAL.0].contains(&before.journal_inum) {
+            return refuse("the journal is not in inode 8: use tune2fs -O ^has_journal");
         }
         if self.sb.state.contains(State::ERROR) {
             return refuse(
@@ -314,6 +313,22 @@ impl Plan {
             self.sb.feature_compat.remove(Compat::FAST_COMMIT);
             self.notes.push("fast_commit goes with the journal".into());
         }
+        Ok(())
+    }
+
+    /// A journal device is all that such a request is about.
+    fn external(&mut self, request: &Request, wish: NewJournal) -> Result<()> {
+        let device = wish.device.clone();
+        if wish != (NewJournal { device: device.clone(), ..NewJournal::default() }) {
+            return refuse("-J device= goes alone: the device has its size, and its place");
+        }
+        let mut rest = request.clone();
+        rest.journal = None;
+        rest.features.retain(|feature| *feature != (JOURNAL, true));
+        if !rest.is_empty() {
+            return refuse("-J device= goes alone: ask for the rest behind it");
+        }
+        self.journal_device = device;
         Ok(())
     }
 

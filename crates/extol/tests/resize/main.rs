@@ -20,6 +20,7 @@ mod partly;
 mod quotas;
 mod refused;
 mod tune;
+mod tune_external;
 mod tune_journal;
 mod tune_quotas;
 mod values;
