@@ -170,6 +170,12 @@ impl Orphans {
         self.state.lock().list_only = true;
     }
 
+    /// The orphan file's blocks; none if there is no such file.
+    pub fn file_blocks(&self) -> Vec<BlockNr> {
+        let state = self.state.lock();
+        state.file.iter().flat_map(|file| &file.blocks).map(|block| block.nr).collect()
+    }
+
     /// From now on orphans are recorded on the list alone. False: there are orphans, and nothing
     /// has changed.
     pub fn leave_file(&self) -> bool {

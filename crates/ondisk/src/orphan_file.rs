@@ -65,6 +65,12 @@ pub fn verify(block: &[u8], nr: BlockNr, seed: Option<InodeSeed>) -> Result<()> 
     }
 }
 
+/// Takes the checksum away: a volume without metadata_csum has zeros there, for which e2fsck looks.
+pub fn clear_csum(block: &mut [u8]) {
+    let at = block.len().saturating_sub(TAIL_LEN);
+    put32(block, at + 4, 0);
+}
+
 /// Brings the checksum up to date. Only call with metadata_csum.
 pub fn set_csum(block: &mut [u8], nr: BlockNr, seed: InodeSeed) {
     let at = block.len().saturating_sub(TAIL_LEN);

@@ -16,8 +16,8 @@
 //!   the claim (`renew`).
 //! - MM-2: one thread at a time changes the block (`Claim::written`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::{BlockNr, SharedDevice};
@@ -69,11 +69,14 @@ pub(super) struct Place {
     pub geo: Geometry,
     /// Changes if the volume's blocks are moved.
     pub block: Arc<AtomicU64>,
+    /// The volume is about to have checksums, which have no meaning yet.
+    pub checksums: Arc<OnceLock<Geometry>>,
 }
 
 impl Place {
     pub fn new(dev: SharedDevice, geo: Geometry, block: BlockNr) -> Self {
-        Self { dev, geo, block: Arc::new(AtomicU64::new(block.0)) }
+        let block = Arc::new(AtomicU64::new(block.0));
+        Self { dev, geo, block, checksums: Arc::default() }
     }
 
     /// Bytes in front of it.
@@ -94,7 +97,7 @@ impl Place {
 
     fn write_at(&self, mmp: &Mmp, at: u64) -> OpenResult<()> {
         let mut bytes = vec![0; self.geo.block_len()];
-        mmp.encode_into(&mut bytes, &self.geo);
+        mmp.encode_into(&mut bytes, self.checksums.get().unwrap_or(&self.geo));
         self.dev.write_fua(&bytes, at)?;
         Ok(())
     }
@@ -187,6 +190,15 @@ impl Claim {
         self.place.write_at(&written, block.offset(self.place.geo.block_size))?;
         self.place.block.store(block.0, Ordering::Release);
         Ok(())
+    }
+
+    /// Writes the block with the checksums of `new` from now on, and at once. (A volume without the
+    /// feature does not look at them.)
+    pub fn add_checksums(&self, new: &Geometry) -> OpenResult<()> {
+        let written = self.written.lock();
+        // (Once is enough: a volume gets the feature once while it is open.)
+        let _ = self.place.checksums.set(new.clone());
+        self.place.write(&written)
     }
 
     fn is_fresh(&self) -> bool {

@@ -4,11 +4,14 @@
 //! the superblock is at home without it before the block is free: Linux claims the volume as the
 //! superblock says before it replays the log, and at the end writes to the block that it claimed. A
 //! crash in between leaves one block in use for nothing, which e2fsck -p gives back.
+//!
+//! A volume that gets checksums has that of the block before it has the feature: the block is in no
+//! transaction. One that loses them keeps it, and nothing looks at it.
 
 use extol_block::{BlockDevice as _, BlockNr, SharedDevice};
 use extol_jbd2::Handle;
 use extol_ondisk::mmp::{Mmp, SEQ_CLEAN, SEQ_FSCK};
-use extol_ondisk::{Incompat, Superblock};
+use extol_ondisk::{Geometry, Incompat, Superblock};
 use extol_vfs::{FsError, bytes_text, plain};
 
 use super::{Change, Request, Result, Tuned, refuse};
@@ -63,6 +66,24 @@ impl Made {
         fs.vol.alloc.commit_take(h, self.block)?;
         Ok(self.block.start)
     }
+}
+
+/// Gives the block its checksum, of a volume that is about to have the feature.
+pub(super) fn add_checksum(fs: &MountedFs, new: &Geometry) -> std::result::Result<(), FsError> {
+    let sb = fs.sb.read(Superblock::clone);
+    if !sb.feature_incompat.contains(Incompat::MMP) {
+        return Ok(());
+    }
+    if let Some(claim) = fs.guard.as_ref().and_then(|guard| guard.claim()) {
+        return claim.add_checksums(new).map_err(|e| FsError::Io(e.line()));
+    }
+    let (vol, geo) = (&fs.vol, &fs.vol.geo);
+    let place = BlockNr(sb.mmp_block).offset(geo.block_size);
+    let mut bytes = vec![0; geo.block_len()];
+    vol.dev.read_at(&mut bytes, place).map_err(error::device)?;
+    let mmp = Mmp::decode(&bytes, geo).map_err(error::ondisk)?;
+    mmp.encode_into(&mut bytes, new);
+    vol.dev.write_fua(&bytes, place).map_err(error::device)
 }
 
 /// Says in the block that no host has the volume. It may be damaged.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use extol::options::Waiting;
 use extol_testkit::{Need, require};
 
+use super::tune::request;
 use super::*;
 
 /// Notes what an opening waits for.
@@ -48,4 +49,31 @@ fn a_claim_is_waited_for_once() {
     assert_eq!(sequence(), "ff4d4d50", "not given back");
     image.assert_clean("given back");
     image.with(|fs| assert_some(fs, 3, "given back"));
+}
+
+/// The block of the claim has a checksum as soon as the volume has: for e2fsck, which stops at a
+/// bad one, and for the next mount.
+#[test]
+fn checksums_change_under_multi_mount_protection() {
+    if !require(&[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let all = [
+        ("-t ext4 -b 1024 -J size=2 -O mmp,^metadata_csum,uninit_bg", "-O metadata_csum"),
+        ("-t ext4 -b 1024 -J size=2 -O mmp,orphan_file", "-O ^metadata_csum"),
+    ];
+    std::thread::scope(|s| {
+        for (layout, options) in all {
+            s.spawn(move || {
+                let image = Image::new("24M", &layout.split(' ').collect::<Vec<_>>());
+                image.with(|fs| fill_some(fs, 3));
+                image.tune(&request(options)).unwrap_or_else(|e| panic!("{layout}: {e}"));
+                image.assert_clean(layout);
+                let (code, text) = run("debugfs", &["-R", "dump_mmp"], &image.path);
+                assert!(code == 0 && text.contains("sequence: ff4d4d50"), "{layout}: {text}");
+                image.with(|fs| assert_some(fs, 3, layout));
+                image.assert_clean(layout);
+            });
+        }
+    });
 }

@@ -1,5 +1,5 @@
 //! The checksums of blocks that belong to inodes: leaves of directories, extent blocks and
-//! attribute blocks. (There is no orphan file meanwhile.)
+//! attribute blocks. (Those of the orphan file change in the last transaction.)
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;

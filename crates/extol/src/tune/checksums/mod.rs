@@ -9,7 +9,8 @@
 //!   on    room in full leaves ─► tails of leaves, extent blocks, attribute blocks, inodes ─┐
 //!   off   bitmaps and inode tables of groups that never had any (no descriptor checksums)  ┤
 //!                                                                                          ▼
-//!         one transaction: superblock, all descriptors, index nodes of directories (their limits)
+//!         one transaction: superblock, all descriptors, index nodes of directories (their limits),
+//!                          blocks of the orphan file
 //! ```
 //!
 //! After a crash before the last transaction the volume is without the change, sound, and the
@@ -17,6 +18,8 @@
 //! is written again by a repeat.
 //!
 //! Switched off, checksums stay where they are and are not looked at: a tail is an unused entry.
+//! But in the orphan file e2fsck wants zeros instead. The block of multi-mount protection, which is
+//! in no transaction, gets its checksum with those that mean nothing yet (`mmp.rs`).
 //!
 //! Invariants
 //! - TC-1: no block changes its meaning for a volume without the feature before the last
@@ -30,9 +33,11 @@ mod plan;
 
 use std::sync::atomic::AtomicBool;
 
+use extol_block::BlockNr;
 use extol_jbd2::Handle;
 use extol_ondisk::{
     Geometry, GroupDesc, GroupFlags, GroupNr, InodeNr, InodeSeed, RoCompat, Superblock, bitmap,
+    orphan_file,
 };
 use extol_vfs::{FsError, Result as FsResult};
 
@@ -69,6 +74,8 @@ pub(super) struct Switch {
     to: Covered,
     new: Geometry,
     nodes: usize,
+    /// The orphan file, if its checksums change.
+    orphans: Vec<BlockNr>,
 }
 
 /// What the last transaction changes beside superblock and descriptors.
@@ -85,14 +92,19 @@ impl Switch {
             return Ok(None);
         }
         let new = Geometry::new(sb, None).map_err(error::ondisk)?;
-        let mut switch = Self { from, to, new, nodes: 0 };
+        let orphans = match from == Covered::All || to == Covered::All {
+            true => fs.orphans.file_blocks(),
+            false => Vec::new(),
+        };
+        let mut switch = Self { from, to, new, nodes: 0, orphans };
         switch.nodes = switch.index(fs)?.nodes.len();
         Ok(Some(switch))
     }
 
     /// Credits of [`finish`](Self::finish).
     pub fn credits(&self, fs: &MountedFs) -> u32 {
-        fs.vol.geo.desc_blocks().saturating_add(u32::try_from(self.nodes).unwrap_or(u32::MAX))
+        let others = u32::try_from(self.nodes + self.orphans.len()).unwrap_or(u32::MAX);
+        fs.vol.geo.desc_blocks().saturating_add(others)
     }
 
     /// The nodes of all indexes, where they change.
@@ -124,6 +136,7 @@ impl Switch {
         if self.to == Covered::All {
             blocks::write(fs, &self.new)?;
             inodes::write(fs, &self.new)?;
+            super::mmp::add_checksum(fs, &self.new)?;
         }
         let ready = self.index(fs)?;
         self.nodes = ready.nodes.len();
@@ -135,7 +148,26 @@ impl Switch {
         for (node, seed) in &ready.nodes {
             node.convert(&fs.vol, h, &self.new, *seed)?;
         }
+        if let Some(ino) = fs.orphans.file_inode() {
+            let seed = self.new.fs_seed.inode(ino, fs.vol.read_inode(ino)?.generation);
+            self.orphans.iter().try_for_each(|nr| self.orphan_block(fs, h, *nr, seed))?;
+        }
         super::descriptors(fs, h, &self.new, &|desc| self.descriptor(fs, desc))
+    }
+
+    fn orphan_block(
+        &self,
+        fs: &MountedFs,
+        h: &mut Handle,
+        nr: BlockNr,
+        seed: InodeSeed,
+    ) -> FsResult<()> {
+        let buf = fs.vol.journal.read(nr).map_err(error::journal)?;
+        h.modify(&buf, |block| match self.to {
+            Covered::All => orphan_file::set_csum(block, nr, seed),
+            _ => orphan_file::clear_csum(block),
+        })
+        .map_err(error::journal)
     }
 
     /// What becomes of a descriptor. Bitmaps have checksums in it.
@@ -153,7 +185,7 @@ impl Switch {
             return Ok(());
         }
         let read = |block| -> FsResult<_> {
-            Ok(fs.vol.journal.read(extol_block::BlockNr(block)).map_err(error::journal)?.data())
+            Ok(fs.vol.journal.read(BlockNr(block)).map_err(error::journal)?.data())
         };
         if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             desc.block_bitmap_csum =

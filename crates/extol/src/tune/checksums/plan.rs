@@ -14,23 +14,10 @@ impl Plan {
         if Covered::of(before) == Covered::of(&self.sb) {
             return Ok(());
         }
-        if before.feature_incompat.contains(Incompat::MMP) {
-            return refuse(
-                "checksums do not change under multi-mount protection: switch it off first \
-                 (-O ^mmp), and on again behind it",
-            );
-        }
         if !before.feature_compat.contains(Compat::HAS_JOURNAL) {
             return refuse(
                 "features metadata_csum and uninit_bg change all descriptors together, and \
                  without a journal a crash in between would damage the volume: give it one (-j)",
-            );
-        }
-        if before.feature_compat.contains(Compat::ORPHAN_FILE) {
-            return refuse(
-                "features metadata_csum and uninit_bg change blocks of the orphan file, which a \
-                 recovery reads before: switch orphan_file off first (-O ^orphan_file), and on \
-                 again behind it",
             );
         }
         let others = self.makes_orphan_file.is_some()
@@ -38,6 +25,7 @@ impl Plan {
             || self.makes_journal.is_some()
             || self.drops_journal
             || self.makes_mmp
+            || self.drops_mmp.is_some()
             || self.drops_resize_inode
             || !self.makes_quotas.is_empty()
             || !self.drops_quotas.is_empty()
