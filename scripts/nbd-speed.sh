@@ -75,7 +75,10 @@ serve() { # MIB MICROSECONDS
     rm -f "$dir/pid" "$dir/sock"
     nbdkit -f -U "$dir/sock" -P "$dir/pid" cc "$dir/plugin.c" mib="$1" delay="$2" &
     server=$!
-    while [ ! -s "$dir/pid" ]; do sleep 0.1; done
+    while [ ! -s "$dir/pid" ]; do
+        kill -0 "$server" || exit 1
+        sleep 0.1
+    done
 }
 
 ended() {

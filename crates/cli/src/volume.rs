@@ -109,6 +109,9 @@ pub fn open(source: Source<'_>, options: &VolumeOptions) -> Result<Arc<Volume>> 
     let mut options = with_wait_messages(options);
     let how = open_options(&options);
     open_journal_part(&mut options, &how)?;
+    if opened.base.file().is_none() {
+        options = options.over_network();
+    }
     Volume::open(opened.device.clone(), &options)
         .map_err(|error| refused(&named, &opened, &options, not_mounted(&error)))
 }
@@ -149,6 +152,10 @@ pub fn open_for_mount(
             let journal = options.journal.device.as_ref();
             require_clean(source.path, &device, journal, "mounted with -o untrusted", &refused)?;
         }
+        let options = match opened.base.file() {
+            Some(_) => options.clone(),
+            None => options.clone().over_network(),
+        };
         let volume = Volume::open(device, &options).map_err(|error| refused(&error))?;
         Ok((volume, opened))
     })?;

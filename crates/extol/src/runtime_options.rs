@@ -48,7 +48,7 @@ impl RuntimeOptions {
         self.minixdf.store(o.space.minixdf);
         self.nodelalloc.store(o.data.nodelalloc);
         self.dirty_bytes.store(o.data.dirty_bytes);
-        self.readahead.store(o.data.readahead);
+        self.readahead.store(o.data.readahead_bytes());
         self.resuid.store(o.space.resuid.unwrap_or_default());
         self.resgid.store(o.space.resgid.unwrap_or_default());
     }

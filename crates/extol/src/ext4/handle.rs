@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_block::open::{self, OpenName, Window};
+use extol_block::open::{self, OpenName, Opened, Window};
 use extol_block::{Direct, OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
@@ -35,7 +35,11 @@ impl Ext4 {
     /// # Errors
     /// As [`open`](Self::open), and if the file cannot be opened, or has no such part.
     pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        Self::open(open_device(path.as_ref(), options)?, options)
+        let opened = open_device(path.as_ref(), options)?;
+        match opened.base.file() {
+            Some(_) => Self::open(opened.device, options),
+            None => Self::open(opened.device, &options.clone().over_network()),
+        }
     }
 
     /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly`
@@ -175,7 +179,7 @@ impl Ext4 {
 }
 
 /// Opens the device of a volume as the options say.
-fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
+fn open_device(path: &Path, options: &MountOptions) -> OpenResult<Opened> {
     let direct = match options.access.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
@@ -184,5 +188,5 @@ fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> 
     let how =
         if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let name = OpenName::parse(path, Window::default())?;
-    Ok(open::open(&name, &how.direct(direct))?.device)
+    Ok(open::open(&name, &how.direct(direct))?)
 }

@@ -233,8 +233,16 @@ pub struct DataOptions {
     /// Bound on file data waiting to be written, in bytes.
     pub dirty_bytes: usize,
     /// Most bytes read ahead of a program that reads a [`File`](crate::File) from one end to the
-    /// other; 0: none. (Of a mount the kernel reads ahead.)
-    pub readahead: usize,
+    /// other; 0: none; `None`: 4 MiB, or 32 MiB from another host, whose answers take longer. (Of a
+    /// mount the kernel reads ahead.)
+    pub readahead: Option<usize>,
+}
+
+impl DataOptions {
+    /// Bytes read ahead.
+    pub(crate) fn readahead_bytes(&self) -> usize {
+        self.readahead.unwrap_or(4 * MIB)
+    }
 }
 
 impl Default for DataOptions {
@@ -244,7 +252,7 @@ impl Default for DataOptions {
             dirsync: false,
             nodelalloc: false,
             dirty_bytes: 64 * MIB,
-            readahead: 4 * MIB,
+            readahead: None,
         }
     }
 }

@@ -60,11 +60,15 @@ fn sizes_take_units() {
     let list = "cache_mb=1G,dirty_mb=1536K,data_cache_mb=64 MiB,readahead_kb=4m";
     let o = MountOptions::parse(list).unwrap();
     assert_eq!((o.cache.metadata_bytes, o.data.dirty_bytes), (1 << 30, 1 << 20));
-    assert_eq!((o.cache.data, o.data.readahead), (Some(64 << 20), 4 << 20));
+    assert_eq!((o.cache.data, o.data.readahead), (Some(64 << 20), Some(4 << 20)));
     let plain = MountOptions::parse("cache_mb=4,dirty_mb=1,readahead_kb=7").unwrap();
     assert_eq!((plain.cache.metadata_bytes, plain.data.dirty_bytes), (4 << 20, 1 << 20));
     assert_eq!(MountOptions::parse("inode_cache=10k").unwrap().cache.inodes, 10_240);
-    assert_eq!(plain.data.readahead, 7 << 10);
+    assert_eq!(plain.data.readahead, Some(7 << 10));
+    assert_eq!(plain.over_network().data.readahead, Some(7 << 10));
+    let usual = MountOptions::default();
+    assert_eq!(usual.data.readahead_bytes(), 4 << 20);
+    assert_eq!(usual.over_network().data.readahead_bytes(), 32 << 20);
     for (bad, words) in [
         ("cache_mb", "needs a value"),
         ("cache_mb=", "empty"),

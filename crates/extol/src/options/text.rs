@@ -6,6 +6,14 @@ use extol_ondisk::superblock::DefaultMountOpts;
 use super::{DataMode, ErrorPolicy, MountOptions, table};
 
 impl MountOptions {
+    /// With what is usual on a device of another host, where the options do not say: a round trip
+    /// takes its time, so more of them are under way.
+    #[must_use]
+    pub fn over_network(mut self) -> Self {
+        self.data.readahead.get_or_insert(32 << 20);
+        self
+    }
+
     /// What these options mean on this volume: where they leave the decision to the superblock, its
     /// value.
     pub(crate) fn effective(&self, sb: &Superblock) -> Self {

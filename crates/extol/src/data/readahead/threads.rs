@@ -29,7 +29,7 @@ const SMALL: usize = 128 << 10;
 const BUDGET: usize = 32 << 20;
 /// Buffers of each kind that are kept.
 const KEEP: usize = 4;
-const THREADS: usize = 4;
+const THREADS: usize = 16;
 const IDLE: Duration = Duration::from_secs(2);
 /// Alignment of memory for direct I/O.
 const PAGE: usize = 4096;

@@ -120,14 +120,14 @@ pub(super) const ROWS: &[OptionSpec] = &[
     OptionSpec {
         names: &["readahead_kb"],
         value: "KiB, or a size such as 4M",
-        default: "4096",
+        default: "4096; 32768 from another host",
         reason: "most that the library reads ahead of a program; 0: off, for a fast device",
         remount: Remount::Live,
         set: |o, w| {
-            o.data.readahead = (w.size(1 << 10, 0..=32 << 20)? >> 10 << 10) as usize;
+            o.data.readahead = Some((w.size(1 << 10, 0..=32 << 20)? >> 10 << 10) as usize);
             Ok(())
         },
-        show: |o| format!("readahead_kb={}", o.data.readahead >> 10),
+        show: |o| with("readahead_kb", o.data.readahead.map(|bytes| bytes >> 10)),
     },
     OptionSpec {
         names: &["cache_mb"],
