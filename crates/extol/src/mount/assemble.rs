@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_block::SharedDevice;
-use extol_jbd2::{Journal, JournalConfig, LogConfig, Services};
+use extol_jbd2::{Journal, JournalConfig, LogConfig};
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Geometry, Incompat, InodeNr, Superblock};
 use extol_sync::rank::Mutex;
@@ -13,7 +13,7 @@ use extol_task::{Clock, SystemClock, Tally, Wakeup};
 use super::journal::{Log, Recovered};
 use super::mark::{self, Purpose};
 use super::replayed::Replayed;
-use super::threads::{Threads, start_writers};
+use super::threads::{Threads, start_journal, start_writers};
 use super::{fast_commit, features, journal, orphans};
 use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
@@ -381,10 +381,11 @@ fn begin(
     }
     let mut threads = Threads::default();
     let io = |e: std::io::Error| OpenError::new(format!("cannot start a thread: {e}"));
-    if options.background.threads {
-        threads.journal = Some(Services::start(journal).map_err(io)?);
-    } else {
+    if !options.background.threads {
         journal.work_in_callers();
+    }
+    if !options.access.read_only {
+        start_journal(fs, &mut threads).map_err(io)?;
     }
     replayed.orphans = orphans::finish(fs)?;
     if options.background.threads && !options.access.read_only {

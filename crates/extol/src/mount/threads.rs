@@ -24,7 +24,16 @@ pub(crate) struct Threads {
     pub(crate) fence: Option<Arc<Fence>>,
 }
 
-/// Starts the threads that only a writable volume has.
+/// Starts the threads of the journal, before the first transaction. A volume that is only read has
+/// none.
+pub(crate) fn start_journal(fs: &MountedFs, threads: &mut Threads) -> std::io::Result<()> {
+    if fs.threads && threads.journal.is_none() {
+        threads.journal = Some(Services::start(&fs.vol.journal)?);
+    }
+    Ok(())
+}
+
+/// Starts the other threads of a writable volume.
 pub(crate) fn start_writers(
     fs: &Arc<MountedFs>,
     threads: &mut Threads,

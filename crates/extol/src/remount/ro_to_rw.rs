@@ -38,7 +38,7 @@ use crate::find_journal;
 use crate::guard::Guard;
 use crate::guard::mmp::HeldClaim;
 use crate::mount::journal::{self as journals, Recovered};
-use crate::mount::threads::{Threads, start_writers};
+use crate::mount::threads::{Threads, start_journal, start_writers};
 use crate::mount::{self, Purpose, fast_commit, features, mark, orphans};
 use crate::mounted::MountedFs;
 use crate::services::lazy_init;
@@ -176,13 +176,14 @@ fn forget_transactions(fs: &MountedFs) {
 
 fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult<()> {
     fs.fixed.read_only.store(false, Ordering::Release);
+    let io = |e: std::io::Error| OpenError::new(format!("cannot start a thread: {e}"));
+    start_journal(fs, threads).map_err(io)?;
     fs.read_only.store(false, Ordering::Release);
     orphans::finish(fs)?;
     let placeholder = fast_commit::placeholder_dir(fs).unwrap_or_default();
     fs.tracker.set_placeholder_dir(placeholder);
     if fs.threads {
-        start_writers(fs, threads, plan.options.checkpoint.merge)
-            .map_err(|e| OpenError::new(format!("cannot start a thread: {e}")))?;
+        start_writers(fs, threads, plan.options.checkpoint.merge).map_err(io)?;
     }
     lazy_init::start(fs, &plan.options);
     Ok(())
