@@ -98,3 +98,35 @@ fn a_flipped_bit_in_a_value_is_found() {
     bytes[at + 4321] ^= 0x10;
     must_find(MemDevice::from_bytes(&bytes), "does not match its checksum");
 }
+
+/// Linux reads no attribute of such an inode, and neither does Extol.
+#[test]
+fn a_zero_byte_in_a_name_is_found() {
+    let device = Arc::new(MemDevice::new(16 << 20));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
+    options.features.push("^metadata_csum,^has_journal,^orphan_file".to_owned());
+    mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
+    let open = |device: &Arc<MemDevice>| {
+        Ext4::open(Arc::clone(device) as SharedDevice, &MountOptions::default()).expect("open")
+    };
+    let fs = open(&device);
+    fs.write_file("/a", b"contents").expect("write");
+    let ino = fs.symlink_metadata("/a").expect("the file").id.ino;
+    fs.setxattr(ino, b"user.entitled", b"v", XattrSet::Any).expect("setxattr");
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let mut bytes = device.to_bytes();
+    let at = bytes.windows(8).position(|window| window == b"entitled").expect("the name");
+    // (The hash in front of the name; 0 is none.)
+    bytes[at - 4..at].fill(0);
+    bytes[at + 3] = 0;
+    let device = Arc::new(MemDevice::from_bytes(&bytes));
+    let report = report(device.snapshot());
+    let found = |f: &extol_check::Finding| f.kind == Kind::XattrEntry && f.what.contains("zero");
+    assert!(report.findings.iter().any(found), "{report}");
+    assert!(open(&device).listxattr(ino).is_err());
+    let scratch = Scratch::in_memory();
+    let path = scratch.join("image");
+    std::fs::write(&path, &bytes).expect("write");
+    run_ok(tool("e2fsck").arg("-fn").arg(&path));
+}

@@ -128,6 +128,7 @@ impl Attributes<'_> {
                 )));
             }
             remain -= pad4(e.name_len());
+            self.name(&e, out);
             if e.inode() == 0 {
                 if e.size() > remain {
                     return Ok(Err((
@@ -152,6 +153,14 @@ impl Attributes<'_> {
             e = e.next();
         }
         Ok(if map.take(e.at, 4) { Ok(()) } else { overlap })
+    }
+
+    /// Checks an entry's name. Linux reads no attribute beside such a one; e2fsck passes over it.
+    fn name(&self, e: &Entry<'_>, out: &mut Findings) {
+        if e.name().contains(&0) {
+            let what = "an attribute has a zero byte in its name";
+            out.push(Finding::error(Kind::XattrEntry, what).inode(self.raw.ino).beyond());
+        }
     }
 
     /// Checks an entry whose value is in an inode of its own.
@@ -297,6 +306,7 @@ impl Attributes<'_> {
             if e.index() == 0 {
                 return bad(Kind::XattrEntry, "an attribute in the block has no name space");
             }
+            self.name(&e, out);
             if e.inode() == 0 {
                 if e.offset().saturating_add(e.size()) > b.len() {
                     return bad(Kind::XattrEntry, "an attribute's value leaves its block");
