@@ -101,7 +101,7 @@ pub fn place(name: &OpenName) -> Result<Window> {
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: Source<'_>, options: &VolumeOptions) -> Result<Arc<Volume>> {
     let named = name(source)?;
-    let opened = open_told(&named, &open_options(options).direct(direct(options)))
+    let opened = open_told(&named, &open_options(options).direct(options.direct()))
         .map_err(|error| cannot_open(source.path, &error))?;
     if !options.access.read_only {
         refuse_member(&named, &opened)?;
@@ -109,9 +109,7 @@ pub fn open(source: Source<'_>, options: &VolumeOptions) -> Result<Arc<Volume>> 
     let mut options = with_wait_messages(options);
     let how = open_options(&options);
     open_journal_part(&mut options, &how)?;
-    if opened.base.file().is_none() {
-        options = options.over_network();
-    }
+    options = options.for_opened(&opened);
     Volume::open(opened.device.clone(), &options)
         .map_err(|error| refused(&named, &opened, &options, not_mounted(&error)))
 }

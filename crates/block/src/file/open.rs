@@ -26,6 +26,9 @@ pub enum Direct {
     /// Where the file system or device below supports it.
     #[default]
     Auto,
+    /// As `Auto` on a block device; a disk image is read through the page cache, which often holds
+    /// it: for readers that keep little themselves.
+    Devices,
     /// Always; else the open fails.
     On,
     /// Never.
@@ -170,7 +173,12 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
 
 /// Makes I/O direct where that is asked for or possible.
 fn choose_direct(device: &mut FileDevice, sector: usize, direct: Direct) -> Result<()> {
-    if direct == Direct::Off {
+    let is_wanted = match direct {
+        Direct::Off => false,
+        Direct::Devices => device.is_block_device,
+        Direct::Auto | Direct::On => true,
+    };
+    if !is_wanted {
         return Ok(());
     }
     match go_direct(device, sector) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extol_block::open::{self, OpenName, Opened, Window};
-use extol_block::{Direct, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
 use super::{Batch, Ext4};
@@ -36,10 +36,8 @@ impl Ext4 {
     /// As [`open`](Self::open), and if the file cannot be opened, or has no such part.
     pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
         let opened = open_device(path.as_ref(), options)?;
-        match opened.base.file() {
-            Some(_) => Self::open(opened.device, options),
-            None => Self::open(opened.device, &options.clone().over_network()),
-        }
+        let options = options.clone().for_opened(&opened);
+        Self::open(opened.device, &options)
     }
 
     /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly`
@@ -180,13 +178,8 @@ impl Ext4 {
 
 /// Opens the device of a volume as the options say.
 fn open_device(path: &Path, options: &MountOptions) -> OpenResult<Opened> {
-    let direct = match options.access.direct {
-        None => Direct::Auto,
-        Some(true) => Direct::On,
-        Some(false) => Direct::Off,
-    };
     let how =
         if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let name = OpenName::parse(path, Window::default())?;
-    Ok(open::open(&name, &how.direct(direct))?)
+    Ok(open::open(&name, &how.direct(options.direct()))?)
 }

@@ -1,5 +1,7 @@
 //! Options as text: all of them, and those that differ from what this volume has without options.
 
+use extol_block::Direct;
+use extol_block::open::Opened;
 use extol_ondisk::Superblock;
 use extol_ondisk::superblock::DefaultMountOpts;
 
@@ -12,6 +14,36 @@ impl MountOptions {
     pub fn over_network(mut self) -> Self {
         self.data.readahead.get_or_insert(32 << 20);
         self
+    }
+
+    /// Whether a program that mounts nothing bypasses the page cache, where the options do not say.
+    /// A disk image that is only read is read through it: most of the reads are small, and the page
+    /// cache often holds the image.
+    #[must_use]
+    pub fn direct(&self) -> Direct {
+        match self.access.direct {
+            Some(true) => Direct::On,
+            Some(false) => Direct::Off,
+            None if self.access.read_only => Direct::Devices,
+            None => Direct::Auto,
+        }
+    }
+
+    /// With what is usual on what was opened for a program that mounts nothing, where the options
+    /// do not say.
+    #[must_use]
+    pub fn for_opened(mut self, opened: &Opened) -> Self {
+        match opened.base.file() {
+            None => self.over_network(),
+            Some(file) => {
+                // The page cache holds the same data. (Not what is packed: that is unpacked once.)
+                let is_packed = opened.layers.iter().any(|layer| layer.container().is_some());
+                if self.access.read_only && !file.is_direct() && !is_packed {
+                    self.cache.data.get_or_insert(0);
+                }
+                self
+            }
+        }
     }
 
     /// What these options mean on this volume: where they leave the decision to the superblock, its
