@@ -45,18 +45,16 @@ impl RawFile {
         len: usize,
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let read = self.with(py, |file| {
-            // No more than there is: the length may be any.
-            let left = file.metadata()?.size.saturating_sub(offset);
-            let len = len.min(MOST).min(usize::try_from(left).unwrap_or(usize::MAX));
-            let mut buffer = Vec::new();
-            buffer.try_reserve_exact(len).map_err(|_| extol::FsError::FileTooLarge)?;
-            buffer.resize(len, 0);
-            let n = file.read_at(&mut buffer, offset)?;
-            buffer.truncate(n);
-            Ok(buffer)
+        // No more than there is: the length may be any.
+        let left = self.size(py)?.saturating_sub(offset);
+        let len = len.min(MOST).min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut read = 0;
+        let bytes = PyBytes::new_with(py, len, |buffer| {
+            read = self.with(py, |file| file.read_at(buffer, offset))?;
+            Ok(())
         })?;
-        Ok(PyBytes::new(py, &read))
+        // (Another thread may have cut the end off.)
+        Ok(if read == len { bytes } else { PyBytes::new(py, &bytes.as_bytes()[..read]) })
     }
 
     /// Writes at an offset; fewer bytes only if the volume gets full.
