@@ -12,8 +12,9 @@ use crate::holders::bounded;
 use crate::mounts::{DeviceNumber, MountTable};
 use crate::process::{Process, processes};
 use crate::shown::Shown as _;
+use crate::sys::look_at;
 use crate::text::{field, number, read};
-use crate::users::{Stat, look_at, open_files};
+use crate::users::{Stat, open_files};
 
 /// `/dev/fuse`.
 const FUSE: DeviceNumber = DeviceNumber { major: 10, minor: 229 };

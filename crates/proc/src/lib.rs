@@ -12,12 +12,16 @@
 //!   holders.rs    what keeps a file system that was taken off its directory
 //!   shown.rs      names in messages
 //!   random.rs     random bytes and numbers
+//!   sys/          calls of Linux, and what other systems have instead
 //! ```
 //!
 //! These files hold names that any user can choose: mount points, sources, names of programs. They
 //! are bytes, and need not be UTF-8. One such name must not hide all the others, so nothing here
 //! reads a file as text: fields are split as bytes, names stay an `OsString`, and only a field that
 //! is a number becomes one.
+//!
+//! Other systems have no such files: there are no mounts, no users and no loop devices there.
+//! Random numbers and names in messages work everywhere.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +33,7 @@ mod mounts;
 mod process;
 mod random;
 mod shown;
+mod sys;
 mod text;
 mod users;
 

@@ -3,6 +3,7 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 
+use crate::mounts::DeviceNumber;
 use crate::process::Process;
 use crate::text::{number, words};
 
@@ -15,8 +16,8 @@ pub fn lock_holders(file: &Metadata) -> Vec<Process> {
 }
 
 fn holders(table: &[u8], file: &Metadata) -> Vec<Process> {
-    let (dev, ino) = (file.dev(), file.ino());
-    let place = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let DeviceNumber { major, minor } = DeviceNumber::of(file.dev());
+    let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
     let held = |line: &[u8]| {
         let mut words = words(line).skip(1);
         // A process that waits for a lock has an arrow before it.

@@ -31,6 +31,8 @@ impl DeviceNumber {
     /// From `st_dev` or `st_rdev` of stat(2).
     #[must_use]
     pub fn of(dev: u64) -> Self {
+        // (The type has another width and sign on each system.)
+        let dev = dev as rustix::fs::Dev;
         Self { major: rustix::fs::major(dev), minor: rustix::fs::minor(dev) }
     }
 

@@ -3,23 +3,15 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::sys;
 
-/// Random bytes of the kernel (getrandom(2)). They are fit for keys.
+/// Random bytes of the kernel. They are fit for keys.
 ///
 /// # Errors
 /// If the kernel has none.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    let mut done = 0;
-    while done < N {
-        match getrandom(&mut bytes[done..], GetRandomFlags::empty()) {
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    sys::random_bytes(&mut bytes)?;
     Ok(bytes)
 }
 

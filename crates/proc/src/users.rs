@@ -11,11 +11,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
-
 use crate::mounts::{DeviceNumber, unescape};
 use crate::process::{Process, processes};
 use crate::shown::Shown as _;
+use crate::sys::look_at;
 use crate::text::{field, number, read, words};
 
 /// What may be in use.
@@ -156,13 +155,14 @@ pub(crate) fn open_files(process: Process) -> Result<Vec<PathBuf>, Hidden> {
     }
 }
 
-/// What statx(2) tells of the target of a link.
+/// What [`look_at`] tells of the target of a link.
 pub(crate) struct Stat {
-    mount: Option<u64>,
+    /// The number of its mount, if the kernel tells it.
+    pub(crate) mount: Option<u64>,
     pub(crate) dev: DeviceNumber,
     pub(crate) ino: u64,
     pub(crate) rdev: DeviceNumber,
-    is_block_device: bool,
+    pub(crate) is_block_device: bool,
 }
 
 impl Stat {
@@ -173,20 +173,6 @@ impl Stat {
         }
         self.dev == DeviceNumber::of(file.dev()) && self.ino == file.ino()
     }
-}
-
-pub(crate) fn look_at(link: &Path) -> Option<Stat> {
-    let asked = StatxFlags::MNT_ID | StatxFlags::TYPE | StatxFlags::INO;
-    let stat = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, asked).ok()?;
-    let has = StatxFlags::from_bits_retain(stat.stx_mask);
-    let kind = rustix::fs::FileType::from_raw_mode(stat.stx_mode.into());
-    Some(Stat {
-        mount: has.contains(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id),
-        dev: DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
-        ino: stat.stx_ino,
-        rdev: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
-        is_block_device: kind == rustix::fs::FileType::BlockDevice,
-    })
 }
 
 /// True if what a link leads to is on the target. `info` is its file in `fdinfo`.
