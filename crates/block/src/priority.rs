@@ -143,7 +143,7 @@ impl PriorityGroup {
     /// thread ends.
     #[must_use]
     pub fn join(&self) -> Membership {
-        let id = rustix::thread::gettid().as_raw_nonzero().get();
+        let id = sys::own_thread();
         let mut members = self.0.lock();
         members.threads.push(id);
         let _ = sys::set_io_priority(id, members.priority.number());

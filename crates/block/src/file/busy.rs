@@ -36,14 +36,14 @@
 use super::device_users::{device_holder, is_mounted, numbers_below};
 use super::holder::{self, MountedAt};
 use super::qemu;
-use crate::sys::{RangeLock, lock_range};
+use crate::sys::{self, RangeLock, lock_range};
 use extol_proc::{DeviceNumber, LoopDevice, Process, Shown as _};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,11 +70,7 @@ pub(super) fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) 
 /// The file is only the claim: I/O uses another descriptor, so that the claim can be given to the
 /// kernel ([`FileDevice::release_claim`](super::FileDevice::release_claim)).
 pub(super) fn hold_exclusively(path: &Path) -> std::io::Result<File> {
-    let attempt = || {
-        let mut open = File::options();
-        open.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path)
-    };
-    patiently(attempt, |opened| is_busy(opened) && !is_mounted(path))
+    patiently(|| sys::open_exclusively(path), |opened| is_busy(opened) && !is_mounted(path))
 }
 
 /// True if an open failed because the device is held.
@@ -172,6 +168,7 @@ pub(super) fn claim(
         let backing = claim_backing_file(file, read_only)?;
         return Ok(Claims { backing, ..Claims::none() });
     }
+    let is_part = is_part && sys::HAS_RANGE_LOCKS;
     let locked = lock(file, read_only || is_part)?;
     if !read_only {
         not_served_by_other(file)?;

@@ -2,9 +2,10 @@
 
 use super::busy::is_busy;
 use super::holder::{self, MountedAt};
+use crate::sys;
 use extol_proc::{DeviceNumber, Process, Shown as _};
 use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Err if a loop device over this image is in use, but for what `daemon` claims itself. For a
@@ -17,8 +18,7 @@ pub fn check_loop_devices(image: &Path, daemon: Option<Process>) -> crate::Resul
     let Ok(meta) = std::fs::metadata(image) else { return Ok(()) };
     for device in extol_proc::loop_devices_over(meta.dev(), meta.ino()) {
         let node = device.node.as_path();
-        let mut open = File::options();
-        let opened = open.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(node);
+        let opened = sys::open_exclusively(node);
         let is_its = || {
             let users = extol_proc::device_users(device.number).users;
             daemon.is_none_or(|daemon| users.iter().any(|user| user.process == daemon))

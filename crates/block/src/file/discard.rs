@@ -5,10 +5,10 @@ use super::transfer::retry;
 use crate::aligned::{AlignedBuf, BOUNCE_MAX};
 use crate::range_lock::Coverage;
 use crate::{DeviceError, DeviceOp, Result, sys};
-use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 impl FileDevice {
@@ -25,8 +25,7 @@ impl FileDevice {
                     Ok(retry(|| sys::discard_block_device(self.file(), start, bytes))?)
                 });
             }
-            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            Ok(retry(|| rustix::fs::fallocate(self.file(), mode, start, bytes))?)
+            Ok(retry(|| sys::punch_hole(self.file(), start, bytes))?)
         })
         .map_err(|e| {
             let unsupported = rustix::io::Errno::from_io_error(&e).is_some_and(is_unsupported);
@@ -73,11 +72,8 @@ impl FileDevice {
         // In a file a hole reads as zeros and keeps the image sparse; the second mode allocates
         // without writing. A block device takes the first only if it can unmap to zeros, the second
         // always.
-        for mode in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
-            let mode = mode | FallocateFlags::KEEP_SIZE;
-            let done = self.past_the_page_cache(|| {
-                Ok(retry(|| rustix::fs::fallocate(self.file(), mode, offset, len))?)
-            });
+        for zero in [sys::punch_hole, sys::zero_range] {
+            let done = self.past_the_page_cache(|| Ok(retry(|| zero(self.file(), offset, len))?));
             match done.map_err(|e| (rustix::io::Errno::from_io_error(&e), e)) {
                 Ok(()) => return Ok(true),
                 Err((Some(code), _)) if is_unsupported(code) || code == rustix::io::Errno::BUSY => {
@@ -93,7 +89,7 @@ impl FileDevice {
     fn past_the_page_cache(&self, change: impl Fn() -> io::Result<()>) -> io::Result<()> {
         match change() {
             Err(e) if self.is_block_device && e.kind() == io::ErrorKind::ResourceBusy => {
-                retry(|| rustix::fs::fdatasync(self.file()))?;
+                self.file().sync_data()?;
                 change()
             }
             result => result,
@@ -113,9 +109,11 @@ impl FileDevice {
     }
 }
 
-fn is_unsupported(e: rustix::io::Errno) -> bool {
+/// True if a call failed because the file or the system lacks it.
+pub(super) fn is_unsupported(e: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
-    [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NODEV, Errno::NOTTY].contains(&e)
+    let lacks = [Errno::OPNOTSUPP, Errno::NOTSUP, Errno::NOSYS, Errno::INVAL];
+    lacks.contains(&e) || [Errno::NODEV, Errno::NOTTY].contains(&e)
 }
 
 /// The largest discard of a disk, 0 if it has none; `None` if it is unknown.
@@ -125,7 +123,7 @@ pub(super) fn max_discard(disk: &File) -> Option<u64> {
 
 /// An attribute of a disk's queue in sysfs.
 pub(super) fn queue_attribute(disk: &File, name: &str) -> Option<u64> {
-    let number = extol_proc::DeviceNumber::of(rustix::fs::fstat(disk).ok()?.st_rdev);
+    let number = extol_proc::DeviceNumber::of(disk.metadata().ok()?.rdev());
     let device = PathBuf::from(format!("/sys/dev/block/{number}"));
     // A partition has the queue of its disk.
     let queue = [device.join("queue"), device.join("../queue")];

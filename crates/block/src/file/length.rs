@@ -1,6 +1,7 @@
 //! Holes of disk images, and changes of their size.
 
 use super::FileDevice;
+use super::discard::is_unsupported;
 use super::open::length;
 use super::transfer::retry;
 use crate::{BlockDevice as _, DeviceError, DeviceOp, Result};
@@ -20,7 +21,7 @@ impl FileDevice {
         let start = match retry(|| rustix::fs::seek(self.file(), SeekFrom::Data(at))) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..size)),
+            Err(e) if is_unsupported(e) => return Ok(Some(at..size)),
             Err(e) => return Err(e.into()),
         };
         if start >= size {
@@ -53,7 +54,6 @@ impl FileDevice {
         let changed = retry(|| rustix::fs::ftruncate(self.file(), bytes));
         self.size.store(if changed.is_ok() { bytes } else { old }, Ordering::Release);
         changed.map_err(|e| refused(e.into()))?;
-        retry(|| rustix::fs::fsync(self.file()))
-            .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, bytes, e.into()))
+        self.file().sync_all().map_err(|e| DeviceError::new(DeviceOp::Flush, 0, bytes, e))
     }
 }

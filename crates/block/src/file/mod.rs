@@ -52,7 +52,7 @@ pub use overwrite::{Overwritten, claim_to_overwrite, refuse_itself};
 use crate::coalesce::FlushCoalescer;
 use crate::{
     BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, check_range, check_writable,
-    total_len,
+    sys, total_len,
 };
 use direct::DirectIo;
 use std::fs::File;
@@ -62,7 +62,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use transfer::retry;
 use uring::Rings;
 
 /// A disk image or block device. Closing it (drop) does not flush.
@@ -205,8 +204,9 @@ impl FileDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        retry(|| rustix::fs::fdatasync(self.file()))
-            .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size(), e.into()))
+        // (On macOS this is F_FULLFSYNC: fsync(2) leaves the data in the disk's cache there.)
+        let synced = self.file().sync_data();
+        synced.map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size(), e))
     }
 }
 
@@ -257,7 +257,7 @@ impl BlockDevice for FileDevice {
         // Only clean pages can be dropped. Those that cannot be written either become clean, or
         // stay dirty and are written by a later flush; which of them failed does not matter here.
         let _ = self.sync();
-        let _ = rustix::fs::fadvise(self.file(), 0, None, rustix::fs::Advice::DontNeed);
+        sys::drop_clean_pages(self.file());
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {

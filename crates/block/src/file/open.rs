@@ -6,13 +6,12 @@ use super::{FileDevice, Held, Writable, busy, device_users, discard};
 use crate::aligned::{AlignedBuf, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::RangeLock;
-use crate::{BlockDevice, DeviceError, DeviceOp, Result};
+use crate::{BlockDevice, DeviceError, DeviceOp, Result, sys};
 use extol_proc::Shown as _;
-use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock};
@@ -122,7 +121,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
     let held = if claimed { hold(path)? } else { Held::No };
     let mut open = File::options();
     open.read(true).write(!options.read_only).create(create && !is_block_device);
-    let file = open.custom_flags(libc::O_CLOEXEC).open(path).map_err(failed)?;
+    let file = open.open(path).map_err(failed)?;
     if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
         return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
     }
@@ -251,9 +250,7 @@ pub(super) fn claim_part(
         return Err(refuse(io::ErrorKind::Unsupported, why));
     }
     let failed = |e: rustix::io::Errno| refuse(io::ErrorKind::Other, describe(&e.into()));
-    let flags = rustix::fs::fcntl_getfl(&device.file).map_err(failed)?;
-    let buffered = flags - rustix::fs::OFlags::DIRECT;
-    rustix::fs::fcntl_setfl(&device.file, buffered).map_err(failed)?;
+    sys::set_direct(&device.file, false).map_err(failed)?;
     device.direct = None;
     device.dsync_works = AtomicBool::new(true);
     Ok(())
@@ -266,10 +263,11 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     let mut held = device.held();
     let unclaimed = matches!(*held, Held::No) && device.is_block_device && device.exclusive;
     let claim = if unclaimed { Some(hold(path)?) } else { None };
-    let direct = if device.direct.is_some() { libc::O_DIRECT } else { 0 };
     let mut open = File::options();
-    open.read(true).write(true).custom_flags(libc::O_CLOEXEC | direct);
-    let file = open.open(path).map_err(failed)?;
+    let file = open.read(true).write(true).open(path).map_err(failed)?;
+    if device.direct.is_some() {
+        sys::set_direct(&file, true).map_err(|e| failed(e.into()))?;
+    }
     let (old, new) = (device.file.metadata().map_err(failed)?, file.metadata().map_err(failed)?);
     if (old.dev(), old.ino(), old.rdev()) != (new.dev(), new.ino(), new.rdev()) {
         return Err(refuse(
@@ -327,18 +325,16 @@ pub(super) fn length(mut file: &File) -> io::Result<u64> {
 }
 
 fn sector_size(file: &File) -> usize {
-    let size = rustix::fs::ioctl_blksszget(file).map_or(512, |size| size as usize);
+    let size = sys::sector_size(file).map_or(512, |size| size as usize);
     if size.is_power_of_two() { size.max(512) } else { 512 }
 }
 
 /// Makes all further I/O of the device direct. The lock stays with the descriptor, so the flag is
 /// set in place.
 fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), String> {
-    use rustix::fs::OFlags;
-    let flags = rustix::fs::fcntl_getfl(&device.file).map_err(|e| e.to_string())?;
     // Dirty pages of earlier buffered writes do no harm: direct reads flush them range by range,
     // and direct writes drop them.
-    rustix::fs::fcntl_setfl(&device.file, flags | OFlags::DIRECT).map_err(|e| e.to_string())?;
+    sys::set_direct(&device.file, true).map_err(|e| e.to_string())?;
     let alignment = alignment(device, sector).and_then(|(sector, memory)| {
         if sector.max(memory) > MAX_ALIGNMENT {
             Err(format!("it would need an alignment of {} bytes", sector.max(memory)))
@@ -354,7 +350,7 @@ fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), 
             device.direct = Some(DirectIo { sector, memory, buffers, locks: RangeLock::default() });
             Ok(())
         }
-        Err(why) => match rustix::fs::fcntl_setfl(&device.file, flags) {
+        Err(why) => match sys::set_direct(&device.file, false) {
             Ok(()) => Err(why),
             Err(e) => Err(format!("{why}; and it cannot be switched off: {e}")),
         },
@@ -363,11 +359,7 @@ fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), 
 
 /// The alignments for direct I/O, of offsets and lengths and of memory, checked by a read.
 fn alignment(device: &FileDevice, sector: usize) -> std::result::Result<(usize, usize), String> {
-    let stated = rustix::fs::statx(&device.file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
-        .ok()
-        .filter(|s| s.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
-        .map(|s| (s.stx_dio_offset_align as usize, s.stx_dio_mem_align as usize));
-    let candidates = match stated {
+    let candidates = match sys::direct_alignments(&device.file) {
         Some((0, _) | (_, 0)) => return Err("the file system has no direct I/O".into()),
         Some((offset, memory)) if offset.is_power_of_two() && memory.is_power_of_two() => {
             vec![(offset, memory)]

@@ -4,7 +4,8 @@
 //! 1024 buffers. With direct I/O a short count is rounded down to whole sectors, so that the rest
 //! is aligned.
 
-use rustix::io::{Errno, ReadWriteFlags};
+use crate::sys;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 
@@ -61,7 +62,7 @@ pub(super) fn write_all(
     while !rest.is_empty() {
         let batch = &rest[..rest.len().min(MAX_BUFFERS)];
         let n = if durable {
-            retry(|| rustix::io::pwritev2(file, batch, offset, ReadWriteFlags::DSYNC))?
+            retry(|| sys::write_durably(file, batch, offset))?
         } else {
             retry(|| rustix::io::pwritev(file, batch, offset))?
         };
