@@ -5,6 +5,14 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+/// The coarse clock, which moves with the timer tick: Linux takes time stamps from it. With a finer
+/// clock, a file here would look newer than one that another file system changes a moment later.
+#[cfg(target_os = "linux")]
+const TIME_STAMPS: ClockId = ClockId::RealtimeCoarse;
+/// The fine clock, as other systems need not have another.
+#[cfg(not(target_os = "linux"))]
+const TIME_STAMPS: ClockId = ClockId::Realtime;
+
 /// A source of time.
 pub trait Clock: Send + Sync {
     /// Monotonic nanoseconds since some fixed point.
@@ -38,11 +46,8 @@ impl Clock for SystemClock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The coarse clock, which moves with the timer tick: the kernel takes time stamps from it.
-    /// With a finer clock, a file here would look newer than one that another file system changes a
-    /// moment later.
     fn wall(&self) -> Duration {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let now = clock_gettime(TIME_STAMPS);
         let sec = u64::try_from(now.tv_sec).unwrap_or(0);
         Duration::new(sec, u32::try_from(now.tv_nsec).unwrap_or(0))
     }
