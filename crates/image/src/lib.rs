@@ -10,6 +10,7 @@
 //!   source    where files come from: a directory of the host, an archive, a
 //!             container image
 //!   tree      what goes into an image, in memory
+//!   sys       calls of Linux, and what other systems have instead
 //! ```
 //!
 //! Nothing here prints, exits, or keeps state between two calls: progress comes through a callback
@@ -21,6 +22,7 @@ mod error;
 mod files;
 pub mod mkfs;
 pub mod source;
+mod sys;
 pub mod tar;
 pub mod tree;
 

@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,6 +27,7 @@ use contents::{Held, HostFile, read_some};
 use super::{FileData, Source};
 use crate::edits::{Patterns, States};
 use crate::error::{BuildError, Result, shown};
+use crate::sys::{DIR_HANDLE, device, read_xattrs};
 use crate::tree::{DataRef, Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSetId};
 
 /// How a directory is listed.
@@ -203,7 +204,7 @@ impl DirSource {
             }
         }
         let mut fd = fd.unwrap_or_else(|| Arc::clone(&self.root));
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = DIR_HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for nr in steps.into_iter().rev() {
             let entry = self.dirs[nr as usize];
             let name = self.name(entry.at, entry.len);
@@ -276,7 +277,7 @@ impl Listing<'_, '_> {
         if self.source.options.exclude.matches(&dir.exclude, bytes, is_dir) {
             return Ok(());
         }
-        let id = (stat.st_dev, stat.st_ino);
+        let id = (device(&stat), stat.st_ino);
         if self.source.options.skip.contains(&id) {
             let shown = self.source.shown(dir.dir, bytes);
             self.into.note(&shown, "is the image itself and is left out");
@@ -354,7 +355,7 @@ impl Listing<'_, '_> {
         stat: &Stat,
         (size, data): (u64, DataRef),
     ) -> Result<u64> {
-        let known = self.source.sizes.get(&stat.st_dev).copied();
+        let known = self.source.sizes.get(&device(stat)).copied();
         if known.is_some_and(|sizes| sizes.are_true(size)) {
             return Ok(size);
         }
@@ -370,7 +371,7 @@ impl Listing<'_, '_> {
         };
         if known.is_none() {
             let sizes = Sizes::of(&file);
-            self.source.sizes.insert(stat.st_dev, sizes);
+            self.source.sizes.insert(device(stat), sizes);
             if sizes.are_true(size) {
                 return Ok(size);
             }
@@ -424,53 +425,6 @@ fn print(stat: &Stat) -> u32 {
     (stat.st_dev, stat.st_ino, stat.st_size).hash(&mut hasher);
     (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec).hash(&mut hasher);
     hasher.finish() as u32
-}
-
-/// Extended attributes that ext4 keeps by their names.
-fn is_copied(name: &[u8]) -> bool {
-    [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-}
-
-/// The attributes of a file. Links are not followed; there is no system call that takes a directory
-/// and a name, so `/proc` gives the directory a path.
-fn read_xattrs(fd: &OwnedFd, name: &CStr) -> std::result::Result<XattrSet, Errno> {
-    let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name.to_bytes());
-    let list = match growing(|buf| fs::llistxattr(&*path, buf)) {
-        Ok(list) => list,
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(XattrSet::new()),
-        Err(error) => return Err(error),
-    };
-    let mut set = XattrSet::new();
-    for attr in list.split(|&byte| byte == 0).filter(|attr| is_copied(attr)) {
-        match growing(|buf| fs::lgetxattr(&*path, attr, buf)) {
-            Ok(value) => set.push((attr.into(), value.into())),
-            // Gone meanwhile, or not for this user to read.
-            Err(Errno::NODATA | Errno::PERM) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(set)
-}
-
-/// Calls with a buffer that is large enough.
-fn growing(
-    call: impl Fn(&mut [u8]) -> std::result::Result<usize, Errno>,
-) -> std::result::Result<Vec<u8>, Errno> {
-    let mut buf = vec![0; 512];
-    loop {
-        match call(&mut buf) {
-            Ok(len) => {
-                buf.truncate(len);
-                return Ok(buf);
-            }
-            // Linux has no attribute, and no list of them, that is longer.
-            Err(Errno::RANGE) if buf.len() < 1 << 16 => buf = vec![0; 1 << 16],
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 impl Source for DirSource {

@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{BuildError, Result};
+use crate::sys;
 
 /// How many names are tried.
 const TRIES: u32 = 100;
@@ -73,10 +73,9 @@ impl Spool {
 
 /// A file that has no name, or none any more.
 fn unnamed(dir: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
+    match sys::open_unnamed(dir) {
         Ok(fd) => return Ok(File::from(fd)),
-        // A file system, or a kernel, that has none of these.
+        // A file system, or a system, that has none of these.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
     }

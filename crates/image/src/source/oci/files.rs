@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::json::LONGEST;
 use crate::error::{BuildError, Result};
 use crate::source::pieces::{HolderNr, Pieces};
+use crate::sys::DIR_HANDLE;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Where an image is stored.
@@ -38,7 +39,7 @@ const MAX_LINKS: u32 = 40;
 impl Files {
     /// A directory.
     pub fn dir(path: &Path) -> Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = DIR_HANDLE | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let name = path.as_os_str().as_bytes();
         let failed = |error| BuildError::entry(name, io::Error::from(error));
         Ok(Self::Dir(fs::open(path, flags, Mode::empty()).map_err(failed)?))
@@ -120,7 +121,7 @@ fn open_below(dir: &OwnedFd, name: &str) -> io::Result<Option<File>> {
         if part == ".." {
             return Ok(None);
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = DIR_HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match fs::openat(here.as_ref().unwrap_or(dir), part, flags, Mode::empty()) {
             Ok(fd) => here = Some(fd),
             Err(error) if gone(error) => return Ok(None),
