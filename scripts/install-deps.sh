@@ -23,7 +23,7 @@ tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:db
        qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils
        nbdkit:nbdkit nbdcopy:libnbd-bin openssl:openssl
        mtree:mtree-netbsd matchpathcon:selinux-utils fsverity:fsverity repquota:quota
-       nfs-ls:libnfs-utils valgrind:valgrind pkg-config:pkgconf)
+       nfs-ls:libnfs-utils valgrind:valgrind pkg-config:pkgconf musl-gcc:musl-tools)
 # The guest (testing/guest), whose programs are those of the host.
 if [ "$(uname -m)" = x86_64 ]; then
     tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)

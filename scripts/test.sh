@@ -79,11 +79,11 @@ cargo install --debug --locked --quiet --path crates/cli --target-dir target \
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 [ "$(target/installed/bin/extol --version)" = "extol $version" ]
 
-step "tests, the model, the examples, fuzzing, the package, and other languages"
+step "tests, the model, the examples, fuzzing, the package, other languages and systems"
 end_heartbeat # run-tests.sh has its own.
 # Not stopped by the first failure: the closing lines say what ran, what failed, and how long each
 # took.
 scripts/run-tests.sh "scripts/fuzz.sh --ci" "scripts/device.sh" \
     "scripts/package-test.sh --no-build dev" "PROFILE=dev scripts/libextol.sh --from-tests --test" \
-    "scripts/python-test.sh --from-tests"
+    "scripts/python-test.sh --from-tests" "scripts/targets.sh --check"
 printf '\n== passed, in %s\n' "$(minutes "$SECONDS")"
