@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := build
 .PHONY: help deps build release install uninstall package demo test lint bench device
-.PHONY: long-test crash fuzz soak kill-rounds shake clean
+.PHONY: libextol python crates long-test crash fuzz soak kill-rounds shake clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,15 @@ uninstall: ## remove what install has put there
 
 package: deps ## build the Debian package (PROFILE=release)
 	@scripts/package.sh $(if $(filter command line,$(origin PROFILE)),$(PROFILE),release)
+
+libextol: deps ## build the library for C into target/libextol (PROFILE=quick)
+	@PROFILE=$(PROFILE) scripts/libextol.sh
+
+python: deps ## install the Python package into target/python, and test it (PROFILE=quick)
+	@scripts/python-test.sh $(PROFILE)
+
+crates: ## pack the crates of the Rust library as for crates.io, and build each from its package
+	@scripts/crates.sh --full
 
 demo: ## make, mount, fill and check a volume
 	@scripts/demo.sh

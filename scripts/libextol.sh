@@ -83,7 +83,7 @@ run_tests() {
     local flags private
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    export PKG_CONFIG_PATH=$out/lib/pkgconfig LD_LIBRARY_PATH=$out/lib
+    export PKG_CONFIG_PATH=$out/lib/pkgconfig LD_LIBRARY_PATH=$(realpath "$out/lib")
     read -ra flags <<<"$(pkg-config --cflags --libs extol)"
     read -ra private <<<"$(cat "$out/private")"
     local warnings=(-std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror)
@@ -129,6 +129,13 @@ run_tests() {
     e2fsck -fn "$work/new.img" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
     "$work/list" "$work/new.img" | grep -q ' /include/extol\.h$'
     "$work/list" "$work/new.img" /include/extol.h | cmp - bindings/c/include/extol.h
+    # The program of the guide, as it stands there.
+    sed -n '/^```c$/,/^```$/{/^```/!p}' docs/guide/libraries.md >"$work/program.c"
+    "$cc" "${warnings[@]}" "$work/program.c" -o "$work/program" "${flags[@]}"
+    mkdir -p "$work/tree/etc"
+    echo hello >"$work/tree/etc/motd"
+    "$work/build" "$work/disk.img" "$work/tree" 2>/dev/null
+    [ "$(cd "$work" && ./program)" = "6 bytes" ]
     # The header is C++, too.
     echo '#include <extol.h>
 int main() { return extol_version() == nullptr; }' >"$work/plus.cc"
