@@ -15,9 +15,9 @@
 //! that belongs to it still: the same request completes it.
 //!
 //! Invariants
-//! - TE-1: the volume's superblock names only a journal that lists the volume, as its user or right
+//! - TX-1: the volume's superblock names only a journal that lists the volume, as its user or right
 //!   behind it (`attach`, `Renamed::begin`; `find_journal` and Linux ask no more).
-//! - TE-2: a journal with a log in it, or of another volume, is refused: its log would be replayed
+//! - TX-2: a journal with a log in it, or of another volume, is refused: its log would be replayed
 //!   (`Log::take`).
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};

@@ -111,8 +111,8 @@ pub(super) const ROWS: &[OptionSpec] = &[
     OptionSpec {
         names: &["data_cache_mb"],
         value: "MiB, or a size such as 1G",
-        default: "64; for a mount, and a disk image that is only read, 0, because the kernel keeps the \
-                  data",
+        default: "64; for a mount, and a disk image that is only read, 0, because the kernel keeps \
+                  the data",
         reason: "memory for clean file data that programs read again",
         remount: Remount::Fixed,
         set: |o, w| mebibytes(w, 0).map(|value| o.cache.data = Some(value)),
