@@ -249,6 +249,17 @@ fn image_direct() {
     }
 }
 
+/// An image is read through the page cache for readers, though the file system has direct I/O.
+#[test]
+fn image_for_a_reader() {
+    let dir = TempDir::new().expect("dir");
+    let path = image(&dir, 4 * MIB);
+    for (direct, is_direct) in [(Direct::Devices, false), (Direct::Auto, direct_works(&path))] {
+        let device = open(&path, &OpenOptions::read_only().direct(direct));
+        assert_eq!(device.is_direct(), is_direct, "{direct:?}");
+    }
+}
+
 #[test]
 fn odd_size_falls_back_to_buffered() {
     let dir = TempDir::new().expect("dir");

@@ -56,6 +56,29 @@ fn asynchronous_checkpoint() {
 }
 
 #[test]
+fn an_image_that_is_only_read_is_in_the_page_cache_alone() {
+    use extol_block::open::{OpenName, Window, open};
+    use extol_block::{Direct, OpenOptions};
+
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    for (list, direct, cache) in [
+        ("ro", Direct::Devices, Some(0)),
+        ("ro,data_cache_mb=8", Direct::Devices, Some(8 << 20)),
+        ("ro,nodirect", Direct::Off, Some(0)),
+        ("rw", Direct::Auto, None),
+        ("rw,nodirect", Direct::Off, None),
+    ] {
+        let options = MountOptions::parse(list).unwrap();
+        assert_eq!(options.direct(), direct, "{list}");
+        let how = OpenOptions::read_only().direct(options.direct());
+        let name = OpenName::parse(image.path(), Window::default()).unwrap();
+        let opened = open(&name, &how).unwrap();
+        assert_eq!(options.for_opened(&opened).cache.data, cache, "{list}");
+    }
+}
+
+#[test]
 fn sizes_take_units() {
     let list = "cache_mb=1G,dirty_mb=1536K,data_cache_mb=64 MiB,readahead_kb=4m";
     let o = MountOptions::parse(list).unwrap();
