@@ -150,10 +150,7 @@ pub fn open_for_mount(
             let journal = options.journal.device.as_ref();
             require_clean(source.path, &device, journal, "mounted with -o untrusted", &refused)?;
         }
-        let options = match opened.base.file() {
-            Some(_) => options.clone(),
-            None => options.clone().over_network(),
-        };
+        let options = options.clone().for_base(&opened.base);
         let volume = Volume::open(device, &options).map_err(|error| refused(&error))?;
         Ok((volume, opened))
     })?;

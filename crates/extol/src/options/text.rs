@@ -1,7 +1,7 @@
 //! Options as text: all of them, and those that differ from what this volume has without options.
 
 use extol_block::Direct;
-use extol_block::open::Opened;
+use extol_block::open::{Base, Opened};
 use extol_ondisk::Superblock;
 use extol_ondisk::superblock::DefaultMountOpts;
 
@@ -11,9 +11,15 @@ impl MountOptions {
     /// With what is usual on a device of another host, where the options do not say: a round trip
     /// takes its time, so more of them are under way.
     #[must_use]
-    pub fn over_network(mut self) -> Self {
+    pub(super) fn over_network(mut self) -> Self {
         self.data.readahead.get_or_insert(32 << 20);
         self
+    }
+
+    /// With what is usual on such a base, where the options do not say.
+    #[must_use]
+    pub fn for_base(self, base: &Base) -> Self {
+        if base.file().is_none() { self.over_network() } else { self }
     }
 
     /// Whether a program that mounts nothing bypasses the page cache, where the options do not say.
@@ -32,18 +38,15 @@ impl MountOptions {
     /// With what is usual on what was opened for a program that mounts nothing, where the options
     /// do not say.
     #[must_use]
-    pub fn for_opened(mut self, opened: &Opened) -> Self {
-        match opened.base.file() {
-            None => self.over_network(),
-            Some(file) => {
-                // The page cache holds the same data. (Not what is packed: that is unpacked once.)
-                let is_packed = opened.layers.iter().any(|layer| layer.container().is_some());
-                if self.access.read_only && !file.is_direct() && !is_packed {
-                    self.cache.data.get_or_insert(0);
-                }
-                self
-            }
+    pub fn for_opened(self, opened: &Opened) -> Self {
+        let mut options = self.for_base(&opened.base);
+        // The page cache holds the same data. (Not what is packed: that is unpacked once.)
+        let is_cached = opened.base.file().is_some_and(|file| !file.is_direct());
+        let is_packed = opened.layers.iter().any(|layer| layer.container().is_some());
+        if options.access.read_only && is_cached && !is_packed {
+            options.cache.data.get_or_insert(0);
         }
+        options
     }
 
     /// What these options mean on this volume: where they leave the decision to the superblock, its
