@@ -30,6 +30,7 @@ use crate::error;
 use crate::maintenance;
 use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
+use crate::ops::listing::{self, Listed, Listing};
 use crate::ops::{attrs, create, files, names, references, rename, verity, xattrs};
 use crate::tune;
 pub use batch::Batch;
@@ -186,6 +187,11 @@ impl Ext4 {
         self.op(|fs| files::read(fs, ino, offset, buf, Some(ahead)))
     }
 
+    /// Writes at the end of a file; gives the offset, and how many bytes were written.
+    pub(crate) fn append(&self, ino: u32, data: &[u8]) -> Result<(u64, usize)> {
+        acting_for(Author::Owner.process(), || self.change(|fs| files::append(fs, ino, data)))
+    }
+
     /// Takes a reference on a directory on the way of a path, if its name is in the dentry cache.
     pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
         let fs = self.fs();
@@ -194,6 +200,22 @@ impl Ext4 {
             fs.operations.add();
         }
         step
+    }
+
+    /// Up to `most` entries of a directory behind `cookie`.
+    pub(crate) fn list(&self, dir: u32, cookie: u64, most: usize) -> Result<Listing> {
+        self.op(|fs| listing::list(fs, dir, cookie, most))
+    }
+
+    /// The attributes of what an entry leads to, if the directory has not changed: see
+    /// [`listing::entry_attr`].
+    pub(crate) fn entry_attr(&self, listed: &Listed, ino: u32) -> Option<Attr> {
+        let fs = self.fs();
+        let attr = listing::entry_attr(&fs, listed, ino);
+        if attr.is_some() {
+            fs.operations.add();
+        }
+        attr
     }
 
     /// What a path leads to, links followed, if that is known: see [`names::lookup_cached`].
@@ -286,7 +308,7 @@ impl FileSystem for Ext4 {
     }
 
     fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.op(|fs| names::readdir(fs, dir, cookie, each))
+        self.op(|fs| listing::readdir(fs, dir, cookie, each))
     }
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -253,6 +253,15 @@ impl InodeTable {
         }
     }
 
+    /// An inode that is not in memory, read and not kept.
+    pub fn peek(&self, vol: &Volume, ino: u32) -> Result<Node> {
+        if self.shard(ino).lock().is_lost(ino) {
+            return Err(FsError::Stale);
+        }
+        let raw = vol.read_inode(InodeNr(ino)).and_then(|raw| named(vol, ino, raw))?;
+        Ok(Node { ino: InodeNr(ino), raw })
+    }
+
     /// Notes the flags of an inode. Called with its lock held.
     pub fn note_flags(&self, flags: InodeFlags) {
         if flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC)) {

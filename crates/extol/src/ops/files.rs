@@ -110,9 +110,12 @@ pub(crate) fn write(
     bytes: &[u8],
     author: Author,
 ) -> Result<usize> {
-    write_with(fs, ino, offset, author, |cell, st| {
-        with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
-    })
+    write_at(fs, ino, Some(offset), bytes, author).map(|(_, written)| written)
+}
+
+/// Writes at the end of the file. Gives the offset, too.
+pub(crate) fn append(fs: &MountedFs, ino: u32, bytes: &[u8]) -> Result<(u64, usize)> {
+    write_at(fs, ino, None, bytes, Author::Owner)
 }
 
 /// Err if the file is one of fs-verity (VE-3), or its `chattr` flags refuse a write at `offset`.
@@ -128,26 +131,29 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     if refused && author != Author::Cache { Err(FsError::NotPermitted) } else { Ok(()) }
 }
 
-fn write_with<T>(
+/// Writes at an offset, or at the end of the file: of that, no other write is in between, as it is
+/// found and written with the lock of the inode held.
+fn write_at(
     fs: &MountedFs,
     ino: u32,
-    offset: u64,
+    offset: Option<u64>,
+    bytes: &[u8],
     author: Author,
-    write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
-) -> Result<T> {
+) -> Result<(u64, usize)> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
         let mut st = cell.write_behind_flush()?;
         check_regular(&st)?;
         check_key(fs, &st)?;
+        let offset = offset.unwrap_or(st.node.raw.size);
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
-        let written = write(&cell, &mut st)?;
+        let n = with_space(fs, || data::write::write(fs, &cell, &mut st, offset, bytes))?;
         if !fs.runtime.sync.load() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
-            return Ok(written);
+            return Ok((offset, n));
         }
-        written
+        (offset, n)
     };
     make_durable_at_once(fs, ino)?;
     Ok(written)

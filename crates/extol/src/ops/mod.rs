@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod files;
 pub(crate) mod keys;
+pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod references;

@@ -1,11 +1,11 @@
-//! Names: lookup, link, unlink, rmdir, readdir, readlink.
+//! Names: lookup, link, unlink, rmdir, readlink.
 
 use std::sync::Arc;
 
 use extol_fscrypt::Policy;
 use extol_jbd2::Handle;
 use extol_ondisk::{FileType, Incompat, InodeFlags, InodeNr};
-use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
+use extol_vfs::{Attr, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
 use super::create::{ENTRY_BLOCKS, LINK_MAX, check_dir, drop_dir_link};
@@ -19,9 +19,6 @@ use crate::inodes::{Cell, InodeState};
 use crate::mounted::{MountedFs, kind_of};
 use crate::ops::references;
 use crate::orphan;
-
-/// Entries read under the directory's lock before they are handed out without it.
-const BATCH: usize = 512;
 
 /// Finds a name and takes a reference on its inode.
 pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
@@ -385,51 +382,6 @@ pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     };
     delete::delete_if_unused(fs, &cell);
     Ok(())
-}
-
-/// Entries from `cookie` on. They are read in batches under the directory's lock and handed out
-/// without it.
-///
-/// # Errors
-/// After the entries that can be read.
-pub(crate) fn readdir(
-    fs: &MountedFs,
-    dir: u32,
-    cookie: u64,
-    each: &mut dyn FnMut(DirEntry) -> bool,
-) -> Result<()> {
-    let cell = fs.cell(dir)?;
-    let mut cookie = cookie;
-    loop {
-        let mut batch = Vec::new();
-        let (touch, outcome) = {
-            let st = cell.read()?;
-            if !st.is_dir() {
-                return Err(FsError::NotADirectory);
-            }
-            if st.node.raw.links == 0 {
-                return Ok(());
-            }
-            let outcome = dir::iterate(&fs.vol, &st.node, cookie, &mut |entry| {
-                batch.push(entry);
-                batch.len() < BATCH
-            });
-            (wants_atime(fs, &st), outcome)
-        };
-        if touch {
-            touch_atime(fs, &cell);
-        }
-        let full = batch.len() >= BATCH;
-        for entry in batch {
-            cookie = entry.cookie;
-            if !each(entry) {
-                return Ok(());
-            }
-        }
-        if outcome.is_err() || !full {
-            return outcome;
-        }
-    }
 }
 
 /// Target of a symbolic link.

@@ -4,21 +4,39 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
-use extol_vfs::{Attr, DirEntry, FileKind, FileSystem as _, FsError, Result};
+use extol_vfs::{Attr, DirEntry, FileKind, FsError, Result};
 
 use super::guard::Inode;
+use crate::ops::listing::{Listed, Listing};
 
 /// Entries read at a time.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
+
+/// A directory that is listed.
+#[derive(Debug)]
+struct Dir {
+    node: Inode,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// The attributes of what an entry names. `None`: the directory has changed since it was
+    /// listed, so the name must be looked up.
+    fn attr_by_number(&self, listed: Option<&Arc<Listed>>, entry: &DirEntry) -> Option<Attr> {
+        listed.and_then(|listed| self.node.fs().entry_attr(listed, entry.ino))
+    }
+}
 
 /// Entries of a directory. An error comes behind all entries that can be read, and ends it.
 #[derive(Debug)]
 pub struct ReadDir {
-    dir: Inode,
-    path: PathBuf,
+    dir: Arc<Dir>,
     batch: vec::IntoIter<DirEntry>,
+    /// Where the batch was read.
+    listed: Option<Arc<Listed>>,
     cookie: u64,
     /// What ends the listing, behind the batch.
     problem: Option<FsError>,
@@ -26,14 +44,16 @@ pub struct ReadDir {
 }
 
 impl ReadDir {
-    pub(super) fn of(dir: Inode, path: &Path) -> Result<Self> {
-        if dir.kind() != FileKind::Directory {
+    pub(super) fn of(node: Inode, path: &Path) -> Result<Self> {
+        if node.kind() != FileKind::Directory {
             return Err(FsError::NotADirectory);
         }
+        let dir = Arc::new(Dir { node, path: path.to_owned() });
         let batch = Vec::new().into_iter();
-        Ok(Self { dir, path: path.to_owned(), batch, cookie: 0, problem: None, done: false })
+        Ok(Self { dir, batch, listed: None, cookie: 0, problem: None, done: false })
     }
 
+    /// The next entry but `.` and `..`.
     fn next_entry(&mut self) -> Result<Option<DirEntry>> {
         loop {
             if let Some(entry) = self.batch.next() {
@@ -47,46 +67,32 @@ impl ReadDir {
                 return Ok(None);
             }
             if let Some(error) = self.problem.take() {
+                self.done = true;
                 return Err(error);
             }
-            let (batch, problem) = fetch(&self.dir, self.cookie);
-            self.done = batch.len() < BATCH && problem.is_none();
-            (self.batch, self.problem) = (batch.into_iter(), problem);
+            let listing = self.dir.node.fs().list(self.dir.node.ino(), self.cookie, BATCH);
+            let Listing { entries, listed, problem } = listing.inspect_err(|_| self.done = true)?;
+            self.done = entries.len() < BATCH && problem.is_none();
+            (self.batch, self.listed, self.problem) = (entries.into_iter(), listed, problem);
         }
     }
-}
-
-/// The next entries of a directory, `.` and `..` among them, and the error that ends them.
-pub(super) fn fetch(dir: &Inode, cookie: u64) -> (Vec<DirEntry>, Option<FsError>) {
-    let mut batch = Vec::with_capacity(16);
-    let read = dir.fs().readdir(dir.ino(), cookie, &mut |entry| {
-        batch.push(entry);
-        batch.len() < BATCH
-    });
-    (batch, read.err())
 }
 
 impl Iterator for ReadDir {
     type Item = Result<DirItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.next_entry() {
-            Ok(entry) => entry
-                .map(|entry| Ok(DirItem { dir: self.dir.clone(), path: self.path.clone(), entry })),
-            Err(e) => {
-                self.done = true;
-                self.batch = Vec::new().into_iter();
-                Some(Err(e))
-            }
-        }
+        let entry = self.next_entry().transpose()?;
+        let (dir, listed) = (&self.dir, &self.listed);
+        Some(entry.map(|entry| DirItem { dir: Arc::clone(dir), listed: listed.clone(), entry }))
     }
 }
 
 /// One entry of a directory.
 #[derive(Debug)]
 pub struct DirItem {
-    dir: Inode,
-    path: PathBuf,
+    dir: Arc<Dir>,
+    listed: Option<Arc<Listed>>,
     entry: DirEntry,
 }
 
@@ -100,7 +106,7 @@ impl DirItem {
     /// The directory's path, as it was given, with the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.path.join(OsStr::from_bytes(&self.entry.name))
+        self.dir.path.join(OsStr::from_bytes(&self.entry.name))
     }
 
     /// Inode number.
@@ -116,16 +122,20 @@ impl DirItem {
     pub fn kind(&self) -> Result<FileKind> {
         match self.entry.kind {
             Some(kind) => Ok(kind),
-            None => Ok(self.inode()?.kind()),
+            None => Ok(self.metadata()?.kind),
         }
     }
 
-    /// Attributes of what the entry names; links are not followed.
+    /// Attributes of what the entry names, as they are now; links are not followed. Reads the inode
+    /// by its number as long as no name of the directory has changed.
     ///
     /// # Errors
     /// `NotFound` if the name is gone.
     pub fn metadata(&self) -> Result<Attr> {
-        self.inode()?.attr()
+        match self.dir.attr_by_number(self.listed.as_ref(), &self.entry) {
+            Some(attr) => Ok(attr),
+            None => self.inode()?.attr(),
+        }
     }
 
     /// A reference on what the entry names.
@@ -133,7 +143,7 @@ impl DirItem {
     /// # Errors
     /// `NotFound` if the name is gone.
     pub fn inode(&self) -> Result<Inode> {
-        self.dir.lookup(&self.entry.name)
+        self.dir.node.lookup(&self.entry.name)
     }
 }
 
@@ -163,6 +173,7 @@ impl Walk {
         Self { start: Some((top, path.to_owned())), open: Vec::new(), met: HashSet::new() }
     }
 
+    /// Shows a file or directory, and enters a directory.
     fn show(&mut self, node: Inode, path: PathBuf) -> Result<WalkItem> {
         let attr = node.attr()?;
         let depth = self.open.len();
@@ -179,6 +190,23 @@ impl Walk {
         }
         Ok(WalkItem { path, attr, depth })
     }
+
+    /// Shows what the next entry of the innermost directory leads to; `None` behind the last one.
+    fn next_of_innermost(&mut self) -> Result<Option<WalkItem>> {
+        let depth = self.open.len();
+        let Some(list) = self.open.last_mut() else { return Ok(None) };
+        let Some(entry) = list.next_entry()? else { return Ok(None) };
+        let path = list.dir.path.join(OsStr::from_bytes(&entry.name));
+        // (A directory takes a reference, and is not worth being read by its number.)
+        if entry.kind != Some(FileKind::Directory) {
+            let attr = list.dir.attr_by_number(list.listed.as_ref(), &entry);
+            if let Some(attr) = attr.filter(|attr| attr.kind != FileKind::Directory) {
+                return Ok(Some(WalkItem { path, attr, depth }));
+            }
+        }
+        let node = list.dir.node.lookup(&entry.name)?;
+        self.show(node, path).map(Some)
+    }
 }
 
 impl Iterator for Walk {
@@ -188,19 +216,17 @@ impl Iterator for Walk {
         if let Some((node, path)) = self.start.take() {
             return Some(self.show(node, path));
         }
-        loop {
-            match self.open.last_mut()?.next() {
-                None => {
+        while !self.open.is_empty() {
+            match self.next_of_innermost() {
+                Ok(None) => {
                     self.open.pop();
                 }
-                Some(Err(e)) => return Some(Err(e)),
-                Some(Ok(item)) => match item.inode() {
-                    Ok(node) => return Some(self.show(node, item.path())),
-                    Err(FsError::NotFound) => {}
-                    Err(e) => return Some(Err(e)),
-                },
+                // The name has gone meanwhile.
+                Err(FsError::NotFound) => {}
+                result => return result.transpose(),
             }
         }
+        None
     }
 }
 

@@ -243,6 +243,17 @@ impl File {
         self.fs().write(self.node.ino(), offset, data)
     }
 
+    /// Writes at the end of the file, wherever that is when the data is written: no other write
+    /// comes between. Gives the offset, and how many bytes were written: fewer than given only if
+    /// the volume is full.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        self.check_write()?;
+        self.fs().append(self.node.ino(), data)
+    }
+
     /// Writes all of `data` at an offset.
     ///
     /// # Errors
@@ -324,11 +335,11 @@ impl Read for File {
 
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.append {
-            self.at = self.metadata()?.size;
-        }
-        let n = self.write_at(data, self.at)?;
-        self.at += n as u64;
+        let (at, n) = match self.append {
+            true => Self::append(self, data)?,
+            false => (self.at, self.write_at(data, self.at)?),
+        };
+        self.at = at + n as u64;
         Ok(n)
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use extol_vfs::{DirEntry, FileKind, FileSystem as _, FsError, Result};
 
-use super::dirs::fetch;
+use super::dirs::BATCH;
 use super::guard::Inode;
 use super::resolve::Spot;
 use crate::ext4::Ext4;
@@ -69,12 +69,12 @@ impl Removal<'_> {
     /// Reads the next entries of the innermost directory, or removes it if there are none.
     fn next_batch(&mut self) -> Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        let (left, problem) = fetch(&level.dir, level.cookie);
-        // Entries that can be read come first; the next fetch meets the error again.
-        if let (true, Some(error)) = (left.is_empty(), problem) {
+        let listing = self.fs.list(level.dir.ino(), level.cookie, BATCH)?;
+        // Entries that can be read come first; the next listing meets the error again.
+        if let (true, Some(error)) = (listing.entries.is_empty(), listing.problem) {
             return Err(error);
         }
-        level.left = left;
+        level.left = listing.entries;
         if let Some(last) = level.left.last() {
             level.cookie = last.cookie;
             level.left.retain(|e| e.name != b"." && e.name != b"..");
