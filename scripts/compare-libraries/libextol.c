@@ -15,18 +15,16 @@ static void walk(struct extol_fs *fs, const char *path)
 {
     struct extol_dir *dir = extol_opendir(fs, *path ? path : "/");
     struct extol_dirent entry;
+    struct extol_stat attr;
     int more;
 
     if (!dir)
         fail(path);
-    while ((more = extol_readdir(dir, &entry)) > 0) {
+    while ((more = extol_readdirplus(dir, &entry, &attr)) > 0) {
         char below[LONGEST];
-        struct extol_stat attr;
         struct extol_file *file = NULL;
 
         snprintf(below, sizeof below, "%s/%s", path, entry.name);
-        if (extol_lstat(fs, below, &attr) < 0)
-            fail(below);
         if (needs_contents(attr.mode) && !(file = extol_file_open(fs, below, EXTOL_RDONLY, 0)))
             fail(below);
         take(below, attr.mode, attr.size, attr.mtime.sec, file, next);

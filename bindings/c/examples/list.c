@@ -39,30 +39,34 @@ static int list(struct extol_fs *fs, const char *path)
 {
     struct extol_dir *dir = extol_opendir(fs, *path ? path : "/");
     struct extol_dirent entry;
+    struct extol_stat attr;
     int more, rc = 0;
 
     if (!dir)
         return failed(path);
-    while ((more = extol_readdir(dir, &entry)) > 0) {
-        size_t len = strlen(path) + strlen(entry.name) + 2;
-        char *below = malloc(len);
-        struct extol_stat attr;
+    while ((more = extol_readdirplus(dir, &entry, &attr)) != 0) {
+        size_t len;
+        char *below;
 
+        if (more < 0) {
+            /* One inode cannot be read, or the rest of the directory. */
+            rc = failed(path);
+            continue;
+        }
+        len = strlen(path) + strlen(entry.name) + 2;
+        below = malloc(len);
         if (!below) {
             rc = 1;
             break;
         }
         snprintf(below, len, "%s/%s", path, entry.name);
-        if (extol_lstat(fs, below, &attr) < 0)
-            rc = failed(below);
-        else
-            printf("%06o %12llu %s\n", attr.mode, (unsigned long long)attr.size, below);
+        printf("%06o %12llu %s\n", attr.mode, (unsigned long long)attr.size, below);
         if (S_ISDIR(entry.kind) && list(fs, below))
             rc = 1;
         free(below);
     }
     extol_closedir(dir);
-    return more < 0 ? failed(path) : rc;
+    return rc;
 }
 
 int main(int argc, char **argv)

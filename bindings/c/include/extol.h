@@ -115,6 +115,8 @@ struct extol_stat {
     uint32_t flags;
     // Project.
     uint32_t project;
+    // Bytes of a block, in which reads and writes are best.
+    uint32_t blksize;
     // Last access.
     struct extol_time atime;
     // Last change of the contents.
@@ -198,6 +200,12 @@ struct extol_dir *extol_opendir(const struct extol_fs *fs, const char *path);
 // The next entry, without "." and "..". Returns 1, or 0 behind the last.
 int extol_readdir(struct extol_dir *dir, struct extol_dirent *out);
 
+// The next entry whose name is still there, with the attributes of what it names: of a symbolic
+// link itself. That is faster than extol_readdir() and an extol_lstat() of each name. Returns as
+// extol_readdir(). A failure is that of one inode, or ends the list: the next call goes on behind
+// its name, or returns 0.
+int extol_readdirplus(struct extol_dir *dir, struct extol_dirent *out, struct extol_stat *attr);
+
 // Closes a directory; NULL is fine.
 int extol_closedir(struct extol_dir *dir);
 
@@ -231,6 +239,14 @@ ptrdiff_t extol_pwrite(const struct extol_file *file,
                        const uint8_t *buffer,
                        size_t len,
                        uint64_t offset);
+
+// Writes `len` bytes at the end of the file, wherever that is when they are written: no other
+// write comes between. Returns how many, as extol_pwrite(). `at`, if it is not NULL, gets the
+// offset.
+ptrdiff_t extol_append(const struct extol_file *file,
+                       const uint8_t *buffer,
+                       size_t len,
+                       uint64_t *at);
 
 // Sets the size: cuts the end off, or adds a hole.
 int32_t extol_ftruncate(const struct extol_file *file, uint64_t size);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use extol::vfs::errno_of;
 use extol::{FsError, OpenError};
@@ -24,6 +25,12 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     pub(crate) fn new(errno: i32, line: impl ToString) -> Self {
         Self { errno, line: line.to_string() }
+    }
+
+    /// The same, with the names that the call was about in front.
+    pub(crate) fn about(self, names: &[&Path]) -> Self {
+        let names: Vec<_> = names.iter().map(|name| name.display().to_string()).collect();
+        Self::new(self.errno, format_args!("{}: {}", names.join(", "), self.line))
     }
 
     pub(crate) fn invalid(line: impl ToString) -> Self {

@@ -1,9 +1,11 @@
 //! Contents of files.
 
 use std::ffi::c_char;
+use std::path::Path;
+use std::sync::Arc;
 
 use extol::vfs::{Creds, Fallocate};
-use extol::{File, OpenOptions};
+use extol::{Ext4, File, OpenOptions};
 
 use crate::failure::{Failure, Result, call, done};
 use crate::given;
@@ -61,11 +63,11 @@ pub unsafe extern "C" fn extol_file_open(
     flags: i32,
     mode: u32,
 ) -> *mut extol_file {
-    call(std::ptr::null_mut(), || {
-        // SAFETY: by the contract.
-        let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
-        Ok(given::give(extol_file(fs.0.open_file(path, &how(flags, mode)?)?)))
-    })
+    let open = |fs: &Arc<Ext4>, path: &Path| {
+        Ok(given::give(extol_file(fs.open_file(path, &how(flags, mode)?)?)))
+    };
+    // SAFETY: by the contract.
+    call(std::ptr::null_mut(), || unsafe { paths::on(fs, path, open) })
 }
 
 /// Makes a file without a name in a directory, open for both; it is deleted when it is closed,
@@ -79,13 +81,13 @@ pub unsafe extern "C" fn extol_tmpfile(
     dir: *const c_char,
     mode: u32,
 ) -> *mut extol_file {
-    call(std::ptr::null_mut(), || {
-        // SAFETY: by the contract.
-        let (fs, dir) = unsafe { (given::held(fs, "the volume")?, given::path(dir)?) };
-        let file = fs.0.create_unnamed_file(dir)?;
-        paths::set_mode(&fs.0, file.inode().ino(), mode)?;
+    let make = |fs: &Arc<Ext4>, dir: &Path| {
+        let file = fs.create_unnamed_file(dir)?;
+        paths::set_mode(fs, file.inode().ino(), mode)?;
         Ok(given::give(extol_file(file)))
-    })
+    };
+    // SAFETY: by the contract.
+    call(std::ptr::null_mut(), || unsafe { paths::on(fs, dir, make) })
 }
 
 /// Gives an open file another name.
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn extol_file_link(file: *const extol_file, path: *const c
     done(|| {
         // SAFETY: by the contract.
         let (file, path) = unsafe { (given::held(file, "the file")?, given::path(path)?) };
-        Ok(file.0.link_to(path)?)
+        file.0.link_to(path).map_err(|error| Failure::from(error).about(&[path]))
     })
 }
 
@@ -153,6 +155,32 @@ pub unsafe extern "C" fn extol_pwrite(
         let (file, buffer) =
             unsafe { (given::held(file, "the file")?, given::buffer(buffer, len)?) };
         count(file.0.write_at(buffer, offset)?)
+    })
+}
+
+/// Writes `len` bytes at the end of the file, wherever that is when they are written: no other
+/// write comes between. Returns how many, as extol_pwrite(). `at`, if it is not NULL, gets the
+/// offset.
+///
+/// # Safety
+/// As extol_pwrite(); `at` is NULL or has room for the offset.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn extol_append(
+    file: *const extol_file,
+    buffer: *const u8,
+    len: usize,
+    at: *mut u64,
+) -> isize {
+    call(-1, || {
+        // SAFETY: by the contract.
+        let (file, buffer) =
+            unsafe { (given::held(file, "the file")?, given::buffer(buffer, len)?) };
+        let (offset, written) = file.0.append(buffer)?;
+        if !at.is_null() {
+            // SAFETY: by the contract.
+            unsafe { given::put(at, offset) }?;
+        }
+        count(written)
     })
 }
 

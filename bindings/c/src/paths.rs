@@ -61,6 +61,8 @@ pub struct extol_stat {
     pub flags: u32,
     /// Project.
     pub project: u32,
+    /// Bytes of a block, in which reads and writes are best.
+    pub blksize: u32,
     /// Last access.
     pub atime: extol_time,
     /// Last change of the contents.
@@ -87,6 +89,7 @@ impl extol_stat {
             rdev_minor: attr.rdev.minor,
             flags: attr.flags,
             project: attr.project,
+            blksize: attr.blksize,
             atime: time(attr.atime),
             mtime: time(attr.mtime),
             ctime: time(attr.ctime),
@@ -95,26 +98,37 @@ impl extol_stat {
     }
 }
 
-/// Does the work of a function of one path.
+/// Does work on what a path leads to. A failure names the path.
 ///
 /// # Safety
 /// As [`given::held`] and [`given::path`].
+pub(crate) unsafe fn on<T>(
+    fs: *const extol_fs,
+    path: *const c_char,
+    work: impl FnOnce(&Arc<Ext4>, &Path) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: by the contract.
+    let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
+    work(&fs.0, path).map_err(|failure| failure.about(&[path]))
+}
+
+/// Does the work of a function of one path.
+///
+/// # Safety
+/// As [`on`].
 unsafe fn at(
     fs: *const extol_fs,
     path: *const c_char,
     work: impl FnOnce(&Arc<Ext4>, &Path) -> Result<()>,
 ) -> i32 {
-    done(|| {
-        // SAFETY: by the contract.
-        let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
-        work(&fs.0, path)
-    })
+    // SAFETY: by the contract.
+    done(|| unsafe { on(fs, path, work) })
 }
 
 /// The same of two paths.
 ///
 /// # Safety
-/// As [`at`].
+/// As [`on`].
 unsafe fn at_both(
     fs: *const extol_fs,
     (one, other): (*const c_char, *const c_char),
@@ -125,7 +139,7 @@ unsafe fn at_both(
         let fs = unsafe { given::held(fs, "the volume") }?;
         // SAFETY: by the contract.
         let (one, other) = unsafe { (given::path(one)?, given::path(other)?) };
-        work(&fs.0, one, other)
+        work(&fs.0, one, other).map_err(|failure| failure.about(&[one, other]))
     })
 }
 
@@ -313,13 +327,13 @@ pub unsafe extern "C" fn extol_readlink(
     buffer: *mut u8,
     len: usize,
 ) -> isize {
-    call(-1, || {
-        // SAFETY: by the contract.
-        let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
-        let target = fs.0.read_link(path)?;
+    let work = |fs: &Arc<Ext4>, path: &Path| {
+        let target = fs.read_link(path)?;
         // SAFETY: by the contract.
         unsafe { given::copy(target.as_os_str().as_bytes(), buffer, len) }
-    })
+    };
+    // SAFETY: by the contract.
+    call(-1, || unsafe { on(fs, path, work) })
 }
 
 /// Sets the permission bits.
@@ -421,15 +435,15 @@ pub unsafe extern "C" fn extol_getxattr(
     buffer: *mut u8,
     len: usize,
 ) -> isize {
-    call(-1, || {
-        // SAFETY: by the contract.
-        let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
+    let work = |fs: &Arc<Ext4>, path: &Path| {
         // SAFETY: by the contract.
         let name = unsafe { given::bytes(name, "the name") }?;
-        let value = fs.0.get_xattr(path, name)?;
+        let value = fs.get_xattr(path, name)?;
         // SAFETY: by the contract.
         unsafe { given::copy(&value, buffer, len) }
-    })
+    };
+    // SAFETY: by the contract.
+    call(-1, || unsafe { on(fs, path, work) })
 }
 
 /// For extol_setxattr(): fail if the attribute is there.
@@ -477,17 +491,17 @@ pub unsafe extern "C" fn extol_listxattr(
     buffer: *mut u8,
     len: usize,
 ) -> isize {
-    call(-1, || {
-        // SAFETY: by the contract.
-        let (fs, path) = unsafe { (given::held(fs, "the volume")?, given::path(path)?) };
+    let work = |fs: &Arc<Ext4>, path: &Path| {
         let mut list = Vec::new();
-        for name in fs.0.list_xattrs(path)? {
+        for name in fs.list_xattrs(path)? {
             list.extend(name);
             list.push(0);
         }
         // SAFETY: by the contract.
         unsafe { given::copy(&list, buffer, len) }
-    })
+    };
+    // SAFETY: by the contract.
+    call(-1, || unsafe { on(fs, path, work) })
 }
 
 /// Removes an extended attribute.

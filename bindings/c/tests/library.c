@@ -81,9 +81,11 @@ static void files(struct extol_fs *fs)
     struct extol_stat attr;
     struct extol_file *file;
     char buffer[64];
+    uint64_t at;
 
     write_all(fs, "/a", "hello, world", 12);
     CHECK(extol_stat(fs, "a", &attr) == 0);
+    CHECK(attr.blksize == 1024 || attr.blksize == 4096);
     CHECK(attr.size == 12 && attr.mode == (S_IFREG | 0644) && attr.nlink == 1);
     CHECK((file = extol_file_open(fs, "/a", EXTOL_RDWR, 0)));
     CHECK(extol_pread(file, (uint8_t *)buffer, sizeof buffer, 7) == 5);
@@ -97,14 +99,18 @@ static void files(struct extol_fs *fs)
     CHECK(extol_fallocate(file, 0, 1 << 20) == 0);
     CHECK(extol_fstat(file, &attr) == 0 && attr.size == 1 << 20 && attr.blocks >= 2048);
     CHECK(extol_fdatasync(file) == 0);
+    CHECK(extol_append(file, (const uint8_t *)"end", 3, &at) == 3 && at == 1 << 20);
+    CHECK(extol_append(file, (const uint8_t *)"end", 3, NULL) == 3);
+    CHECK(extol_fstat(file, &attr) == 0 && attr.size == (1 << 20) + 6);
     CHECK(extol_file_close(file) == 0);
     CHECK(extol_truncate(fs, "/a", 5) == 0);
 
     CHECK((file = extol_file_open(fs, "/a", EXTOL_RDONLY, 0)));
     FAILS(extol_pwrite(file, (const uint8_t *)"x", 1, 0) == -1, EACCES, "permission");
+    FAILS(extol_append(file, (const uint8_t *)"x", 1, NULL) == -1, EACCES, "permission");
     CHECK(extol_file_close(file) == 0);
     FAILS(!extol_file_open(fs, "/a", EXTOL_RDWR | EXTOL_CREAT | EXTOL_EXCL, 0), EEXIST, "exists");
-    FAILS(!extol_file_open(fs, "/none", EXTOL_RDONLY, 0), ENOENT, "no such");
+    FAILS(!extol_file_open(fs, "/none", EXTOL_RDONLY, 0), ENOENT, "/none: no such");
     FAILS(!extol_file_open(fs, "/a", 0x40000000, 0), EINVAL, "flags");
     FAILS(!extol_file_open(fs, "/", EXTOL_RDWR, 0), EISDIR, "directory");
     FAILS(!extol_file_open(NULL, "/a", EXTOL_RDONLY, 0), EINVAL, "NULL");
@@ -152,7 +158,8 @@ static void names(struct extol_fs *fs)
     CHECK(extol_lstat(fs, "/link", &attr) == 0 && attr.uid == 7 && attr.gid == 8);
 
     CHECK(extol_rename(fs, "/dir/b", "/dir/c", 0) == 0);
-    FAILS(extol_rename(fs, "/dir/c", "/a", EXTOL_RENAME_NOREPLACE) == -1, EEXIST, "exists");
+    FAILS(extol_rename(fs, "/dir/c", "/a", EXTOL_RENAME_NOREPLACE) == -1, EEXIST,
+          "/dir/c, /a: ");
     CHECK(extol_rename(fs, "/link", "/named", EXTOL_RENAME_EXCHANGE) == 0);
     CHECK(extol_lstat(fs, "/named", &attr) == 0 && S_ISLNK(attr.mode));
     FAILS(extol_rmdir(fs, "/dir") == -1, ENOTEMPTY, "empty");
@@ -183,6 +190,7 @@ static void directories(struct extol_fs *fs)
 {
     struct extol_dir *dir = extol_opendir(fs, "/dir");
     struct extol_dirent entry;
+    struct extol_stat attr;
     int more, seen = 0;
 
     CHECK(dir);
@@ -194,6 +202,20 @@ static void directories(struct extol_fs *fs)
         seen++;
     }
     CHECK(more == 0 && seen == 2);
+    CHECK(extol_closedir(dir) == 0);
+    CHECK((dir = extol_opendir(fs, "/dir")));
+    while ((more = extol_readdirplus(dir, &entry, &attr)) == 1) {
+        struct extol_stat other;
+        char path[300];
+
+        snprintf(path, sizeof path, "/dir/%s", entry.name);
+        CHECK(extol_lstat(fs, path, &other) == 0);
+        CHECK(entry.ino == attr.ino && entry.kind == (attr.mode & S_IFMT));
+        CHECK(attr.ino == other.ino && attr.size == other.size && attr.mode == other.mode);
+        CHECK(attr.rdev_minor == other.rdev_minor && attr.mtime.nsec == other.mtime.nsec);
+        seen--;
+    }
+    CHECK(more == 0 && seen == 0);
     CHECK(extol_closedir(dir) == 0);
     FAILS(!extol_opendir(fs, "/a"), ENOTDIR, "directory");
     CHECK(extol_remove_all(fs, "/dir") == 0);
@@ -216,7 +238,7 @@ static void *work(void *data)
         write_all(me->fs, path, text, strlen(text));
         /* What failed is told to the thread that made the call. */
         snprintf(path, sizeof path, "/shared/none-%d-%d", me->nr, n);
-        FAILS(extol_unlink(me->fs, path) == -1, ENOENT, "no such");
+        FAILS(extol_unlink(me->fs, path) == -1, ENOENT, path);
     }
     return NULL;
 }
