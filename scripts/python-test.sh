@@ -20,9 +20,10 @@ export CARGO_TARGET_DIR=$target PATH="$PATH:/usr/sbin:/sbin"
 [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
 pip() { "$venv/bin/pip" "$1" --quiet --disable-pip-version-check "${@:2}"; }
 pip install 'pytest>=8' 'fsspec>=2024.2' 'mypy>=1.8'
+# (Of a package that was put together, pip does not know what to remove.)
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+rm -rf "$site/extol" "$site"/extol-*.dist-info
 if [ "$profile" = --from-tests ]; then
-    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
-    rm -rf "$site/extol" "$site"/extol-*.dist-info
     cp -r bindings/python/python/extol "$site/extol"
     cp "$(scripts/built-by-tests.sh lib_extol .so)" "$site/extol/_extol.abi3.so"
     info=$site/extol-0.dist-info

@@ -6,7 +6,7 @@ use extol::File;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::{EBADF, Home, Stat, fs_error, os_error, stat_of};
+use crate::{EBADF, Home, fs_error, os_error};
 
 /// Most bytes that one call reads: what is asked for may be far more than the file has.
 const MOST: usize = 1 << 30;
@@ -62,14 +62,14 @@ impl RawFile {
         self.with(py, |file| file.write_at(data, offset))
     }
 
+    /// Writes at the end; gives the offset, and how many bytes were written.
+    fn append(&self, py: Python<'_>, data: &[u8]) -> PyResult<(u64, usize)> {
+        self.with(py, |file| file.append(data))
+    }
+
     /// Bytes of the file.
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |file| Ok(file.metadata()?.size))
-    }
-
-    /// Attributes.
-    fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
-        Ok(stat_of(&self.with(py, File::metadata)?))
     }
 
     /// Sets the size.

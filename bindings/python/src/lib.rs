@@ -1,5 +1,5 @@
 //! The part of the Python package that is in Rust: volumes and open files, with paths as bytes and
-//! attributes as tuples. `python/extol` makes of it what Python programs expect.
+//! attributes as `os.stat_result`. `python/extol` makes of it what Python programs expect.
 //!
 //! - PB-1: whatever may wait for a device or a lock runs detached from the interpreter, so other
 //!   threads go on.
@@ -7,6 +7,7 @@
 //!   catch.
 //! - PB-3: what is here closes itself in the process that opened it, and in no other (`Home`).
 
+mod attributes;
 mod device;
 mod file;
 mod images;
@@ -15,7 +16,6 @@ mod volume;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use extol::vfs::Attr;
 use extol::{FsError, OpenError};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -72,27 +72,6 @@ fn invalid(error: impl ToString) -> PyErr {
 
 /// Nanoseconds since 1970.
 type Nanoseconds = i128;
-
-/// Mode, inode number, links, owner, group, size, units of 512 bytes, device number (major and
-/// minor), access, change of contents, change of the inode, creation, flags, project.
-type Stat = (
-    (u32, u32, u32, u32, u32, u64, u64),
-    (u32, u32),
-    (Nanoseconds, Nanoseconds, Nanoseconds, Nanoseconds),
-    (u32, u32),
-);
-
-fn stat_of(attr: &Attr) -> Stat {
-    let ns = |at: extol::vfs::Timestamp| {
-        Nanoseconds::from(at.sec) * 1_000_000_000 + Nanoseconds::from(at.nsec)
-    };
-    (
-        (attr.mode(), attr.id.ino, attr.nlink, attr.uid, attr.gid, attr.size, attr.blocks),
-        (attr.rdev.major, attr.rdev.minor),
-        (ns(attr.atime), ns(attr.mtime), ns(attr.ctime), ns(attr.crtime)),
-        (attr.flags, attr.project),
-    )
-}
 
 /// The part of the package that is in Rust.
 #[pymodule]

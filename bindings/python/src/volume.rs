@@ -9,15 +9,14 @@ use extol::device::SharedDevice;
 use extol::vfs::{
     Creds, FileKind, FileSystem as _, NewNode, Rdev, RenameFlags, SetTime, Timestamp, XattrSet,
 };
-use extol::{Ext4, FsError, MountOptions, OpenOptions};
+use extol::{Ext4, FsError, Metadata, MountOptions, OpenOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::attributes::{birth, stat_result};
 use crate::device::PythonDevice;
 use crate::file::RawFile;
-use crate::{
-    EBADF, Home, Nanoseconds, Stat, fs_error, fs_error_at, invalid, open_error, os_error, stat_of,
-};
+use crate::{EBADF, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
 
 /// An open volume. Paths are bytes.
 #[pyclass(frozen, module = "extol._extol")]
@@ -71,6 +70,13 @@ impl RawVolume {
     ) -> PyResult<T> {
         let fs = self.fs()?;
         py.detach(move || work(&fs)).map_err(|error| fs_error_at(&error, names))
+    }
+
+    fn attributes(&self, py: Python<'_>, name: &[u8], follow: bool) -> PyResult<Metadata> {
+        self.with(py, &[name], |fs| match follow {
+            true => fs.metadata(path(name)),
+            false => fs.symlink_metadata(path(name)),
+        })
     }
 
     /// The volume, if it is to be closed here.
@@ -170,12 +176,19 @@ impl RawVolume {
     }
 
     /// Attributes; of a link itself without `follow`.
-    fn stat(&self, py: Python<'_>, name: &[u8], follow: bool) -> PyResult<Stat> {
-        let attr = self.with(py, &[name], |fs| match follow {
-            true => fs.metadata(path(name)),
-            false => fs.symlink_metadata(path(name)),
-        })?;
-        Ok(stat_of(&attr))
+    fn stat<'py>(&self, py: Python<'py>, name: &[u8], follow: bool) -> PyResult<Bound<'py, PyAny>> {
+        stat_result(py, &self.attributes(py, name, follow)?)
+    }
+
+    /// The same, and when it was made, in seconds since 1970.
+    fn stat_and_birth<'py>(
+        &self,
+        py: Python<'py>,
+        name: &[u8],
+        follow: bool,
+    ) -> PyResult<(Bound<'py, PyAny>, f64)> {
+        let attr = self.attributes(py, name, follow)?;
+        Ok((stat_result(py, &attr)?, birth(&attr)))
     }
 
     /// Names, inode numbers and kinds of a directory's entries.

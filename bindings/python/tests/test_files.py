@@ -50,6 +50,21 @@ def test_modes(volume: extol.Volume) -> None:
     assert volume.read_bytes("/a") == "ä\r\n".encode("utf-16-le")
 
 
+def test_appends_do_not_overwrite_each_other(volume: extol.Volume) -> None:
+    def work(nr: int) -> None:
+        with volume.open("/log", "ab", buffering=0) as file:
+            for at in range(200):
+                assert file.write(b"%d %03d\n" % (nr, at)) == 6
+
+    threads = [threading.Thread(target=work, args=(nr,)) for nr in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = volume.read_bytes("/log").splitlines()
+    assert sorted(lines) == [b"%d %03d" % (nr, at) for nr in range(4) for at in range(200)]
+
+
 def test_raw(volume: extol.Volume) -> None:
     with volume.open("/a", "w+b", buffering=0) as file:
         assert file.write(array.array("i", [1, 2])) == 8

@@ -29,6 +29,12 @@ def test_attributes(volume: extol.Volume) -> None:
     assert (found.st_atime_ns, found.st_mtime_ns) == (-1, 1_600_000_000_123_456_789)
     assert found.st_mtime == pytest.approx(1_600_000_000.123456789)
     assert found[stat.ST_MTIME] == 1_600_000_000 and found.st_blocks == 2
+    assert found.st_blksize == volume.statvfs().f_bsize
+    # A time that nanoseconds in 64 bits do not reach.
+    late = 12_000_000_000 * 10**9 + 1
+    volume.utime("/a", ns=(late, 0))
+    found = volume.stat("/a")
+    assert (found.st_atime_ns, found.st_atime, found[stat.ST_ATIME]) == (late, 12e9, 12 * 10**9)
     volume.utime("/a", (1.5, 2.5))
     assert volume.stat("/a").st_mtime_ns == 2_500_000_000
     with pytest.raises(ValueError, match="at once"):

@@ -112,9 +112,10 @@ class File(io.RawIOBase):
         raw = _raw_bytes(data)
         with self._lock:
             if self._append:
-                self._at = self._raw.size()
-            n = self._raw.pwrite(raw, self._at)
-            self._at += n
+                at, n = self._raw.append(raw)
+            else:
+                at, n = self._at, self._raw.pwrite(raw, self._at)
+            self._at = at + n
         return n
 
     def pread(self, size: int, offset: int) -> bytes:

@@ -45,21 +45,6 @@ class StatVfs(NamedTuple):
     f_namemax: int
 
 
-def _stat_result(raw: _extol.Stat) -> os.stat_result:
-    (mode, ino, nlink, uid, gid, size, blocks), rdev, times, (_flags, _project) = raw
-    atime, mtime, ctime, _crtime = times
-    seconds = [time // 1_000_000_000 for time in (atime, mtime, ctime)]
-    more: dict[str, float] = {
-        "st_blksize": 4096,
-        "st_blocks": blocks,
-        "st_rdev": os.makedev(*rdev),
-    }
-    for name, ns in (("st_atime", atime), ("st_mtime", mtime), ("st_ctime", ctime)):
-        more[name] = ns / 1e9
-        more[name + "_ns"] = ns
-    return os.stat_result((mode, ino, 0, nlink, uid, gid, size, *seconds), more)
-
-
 class DirEntry:
     """An entry of a directory, with the names of `os.DirEntry`."""
 
@@ -316,7 +301,7 @@ class Volume:
 
     def stat(self, path: StrPath, *, follow_symlinks: bool = True) -> os.stat_result:
         """Attributes, as of `os.stat`."""
-        return _stat_result(self._raw.stat(os.fsencode(path), follow_symlinks))
+        return self._raw.stat(os.fsencode(path), follow_symlinks)
 
     def lstat(self, path: StrPath) -> os.stat_result:
         """Attributes of a link itself."""

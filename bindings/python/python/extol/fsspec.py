@@ -27,7 +27,7 @@ import fsspec
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from ._volume import _LEADS_NOWHERE, Volume, _read_only, _stat_result
+from ._volume import _LEADS_NOWHERE, Volume, _read_only
 from ._volume import open as open_volume
 
 _KINDS = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "link"}
@@ -142,14 +142,13 @@ class ExtolFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return super()._strip_protocol(path).strip("/")
 
     def _info(self, path: str, follow: bool) -> dict[str, Any]:
-        raw = self.volume._raw.stat(os.fsencode("/" + path), follow)
-        attributes = _stat_result(raw)
+        attributes, birth = self.volume._raw.stat_and_birth(os.fsencode("/" + path), follow)
         kind = _KINDS.get(modes.S_IFMT(attributes.st_mode), "other")
         return {
             "name": path,
             "size": 0 if kind == "directory" else attributes.st_size,
             "type": kind,
-            "created": (raw[2][3] or raw[2][2]) / 1e9,
+            "created": birth,
             "mtime": attributes.st_mtime,
             "mode": attributes.st_mode,
             "uid": attributes.st_uid,
