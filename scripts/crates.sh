@@ -81,9 +81,10 @@ case ${1:-} in
         revision=${2:?the revision to compare with}
         tool=target/tools/bin/cargo-semver-checks
         if ! "$tool" --version 2>/dev/null | grep -qF "$semver_checks"; then
-            # (Little optimised: it runs for seconds, and compiling it takes longer.)
-            CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo install --locked --debug --quiet \
-                --root target/tools --version "$semver_checks" cargo-semver-checks
+            # (Not optimised: it runs for seconds, and compiling it takes longer.)
+            CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_TARGET_DIR=target/tools/build \
+                cargo install --locked --debug --quiet --root target/tools \
+                --version "$semver_checks" cargo-semver-checks
         fi
         options=()
         for name in $(published); do options+=(-p "$name"); done
