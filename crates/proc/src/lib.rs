@@ -12,6 +12,7 @@
 //!   holders.rs    what keeps a file system that was taken off its directory
 //!   shown.rs      names in messages
 //!   random.rs     random bytes and numbers
+//!   names.rs      names of files as bytes
 //!   sys/          calls of Linux, and what other systems have instead
 //! ```
 //!
@@ -21,29 +22,45 @@
 //! is a number becomes one.
 //!
 //! Other systems have no such files: there are no mounts, no users and no loop devices there.
-//! Random numbers and names in messages work everywhere.
+//! Random numbers, names, and names in messages work everywhere; Windows has nothing else.
 
 #![forbid(unsafe_code)]
 
+#[cfg(unix)]
 mod connections;
+#[cfg(unix)]
 mod holders;
+#[cfg(unix)]
 mod locks;
+#[cfg(unix)]
 mod loops;
+#[cfg(unix)]
 mod mounts;
+mod names;
+#[cfg(unix)]
 mod process;
 mod random;
 mod shown;
 mod sys;
 mod text;
+#[cfg(unix)]
 mod users;
 
+#[cfg(unix)]
 pub use connections::{OtherServer, daemons_of, other_server_over, served_by};
+#[cfg(unix)]
 pub use holders::{Holder, bounded, holder_of, volume_holders};
+#[cfg(unix)]
 pub use locks::lock_holders;
+#[cfg(unix)]
 pub use loops::{LoopDevice, loop_devices_over};
-pub use mounts::{DeviceNumber, Mount, MountTable, image_of, split_part, unescape};
+#[cfg(unix)]
+pub use mounts::{DeviceNumber, Mount, MountTable, unescape};
+pub use names::{below, bytes_of, image_of, os_str, os_string, split_part};
+#[cfg(unix)]
 pub use process::{Process, processes};
 pub use random::{random, random_id, random_number};
 pub use shown::{Shown, ShownName};
 pub use text::{field, number, read, read_number, words};
+#[cfg(unix)]
 pub use users::{Target, Usage, User, Users, device_users, loops_below, users_of};

@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::loops::loop_devices_over;
+use crate::names::image_of;
 use crate::text::number;
 
 /// The number of a device, as the kernel writes it.
@@ -202,33 +203,6 @@ impl MountTable {
     pub fn top(&self, dir: &Path) -> Option<&Mount> {
         self.on(dir).pop()
     }
-}
-
-/// The file or device of a volume's name, which may name a part of it: `disk.img:2`. A file of that
-/// very name is meant before any part.
-#[must_use]
-pub fn image_of(name: &Path) -> &Path {
-    split_part(name).map_or(name, |(image, _)| image)
-}
-
-/// The file or device, and the part of it that a volume's name names. `None`: it names no part.
-#[must_use]
-pub fn split_part(name: &Path) -> Option<(&Path, &OsStr)> {
-    let bytes = name.as_os_str().as_bytes();
-    let colons = (0..bytes.len()).rev().filter(|at| bytes.get(*at) == Some(&b':'));
-    let mut splits = colons.filter_map(|at| {
-        let (image, part) = (bytes.get(..at)?, bytes.get(at + 1..)?);
-        (!part.is_empty()).then(|| (Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(part)))
-    });
-    // (Most names have no colon, and the file system is not asked. A part may have a `/` in its
-    // name, if that leads into no directory.)
-    let is_dir = || name.parent().is_some_and(Path::is_dir);
-    let is_it = |image: &Path, part: &OsStr| match part.as_bytes().contains(&b'/') {
-        false => image.exists(),
-        true => std::fs::metadata(image).is_ok_and(|file| !file.is_dir()) && !is_dir(),
-    };
-    let found = splits.find(|(image, part)| is_it(image, part))?;
-    std::fs::symlink_metadata(name).is_err().then_some(found)
 }
 
 /// Undoes the octal escapes of the kernel's tables and of fstab: `\040` is a blank.

@@ -7,7 +7,6 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// Characters that a shell takes for something else than themselves.
@@ -23,7 +22,7 @@ pub trait Shown {
 
 impl Shown for OsStr {
     fn shown(&self) -> ShownName<'_> {
-        ShownName(self.as_bytes())
+        ShownName(self.as_encoded_bytes())
     }
 }
 
@@ -84,6 +83,7 @@ fn octal(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::process::Command;
 
     const NAMES: [(&[u8], &str); 13] = [
