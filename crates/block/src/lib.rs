@@ -16,6 +16,7 @@
 
 mod aligned;
 mod coalesce;
+#[cfg_attr(windows, path = "file/windows.rs")]
 mod file;
 mod latch;
 mod memory;
@@ -24,6 +25,7 @@ mod network;
 pub mod open;
 mod pass_on;
 mod priority;
+#[cfg(any(unix, feature = "network"))]
 mod range_lock;
 mod sys;
 mod types;
@@ -33,10 +35,9 @@ pub use coalesce::FlushCoalescer;
 #[cfg(feature = "network")]
 pub use extol_nbd::{Dial, Dialer};
 pub use extol_ondisk::{BlockNr, BlockSize};
-pub use file::{
-    Direct, FileDevice, OpenOptions, Overwritten, check_loop_devices, claim_to_overwrite,
-    refuse_itself,
-};
+pub use file::{Direct, FileDevice, OpenOptions};
+#[cfg(unix)]
+pub use file::{Overwritten, check_loop_devices, claim_to_overwrite, refuse_itself};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 #[cfg(feature = "network")]
@@ -252,7 +253,7 @@ pub fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()>
 /// Refuses a change of a device that was opened read-only.
 fn check_writable(op: DeviceOp, offset: u64, len: u64, read_only: bool) -> Result<()> {
     if read_only {
-        return Err(DeviceError::new(op, offset, len, io::Error::from_raw_os_error(libc::EROFS)));
+        return Err(DeviceError::new(op, offset, len, sys::error(libc::EROFS)));
     }
     Ok(())
 }

@@ -183,7 +183,7 @@ impl NetworkDevice {
 }
 
 fn refusal() -> io::Error {
-    io::Error::from_raw_os_error(libc::EROFS)
+    crate::sys::error(libc::EROFS)
 }
 
 impl BlockDevice for NetworkDevice {

@@ -29,7 +29,7 @@ pub fn check_loop_devices(image: &Path, daemon: Option<Process>) -> crate::Resul
             None => continue,
         };
         let why = format!("backs {}, which {why}", node.shown());
-        return Err(super::open::refuse(image, std::io::ErrorKind::ResourceBusy, why));
+        return Err(super::options::refuse(image, std::io::ErrorKind::ResourceBusy, why));
     }
     Ok(())
 }

@@ -13,8 +13,8 @@
 //! buffered: the same methods then pass requests on as they are.
 
 use super::FileDevice;
+use super::pool::{BOUNCE_MAX, BufferPool};
 use super::transfer::{read_all, write_all};
-use crate::aligned::{BOUNCE_MAX, BufferPool};
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{BlockDevice, DeviceError, DeviceOp, Result, check_range, check_writable, total_len};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};

@@ -1,8 +1,9 @@
 //! Discards and zeroes ranges, in the kernel where it can.
 
 use super::FileDevice;
+use super::pool::BOUNCE_MAX;
 use super::transfer::retry;
-use crate::aligned::{AlignedBuf, BOUNCE_MAX};
+use crate::aligned::AlignedBuf;
 use crate::range_lock::Coverage;
 use crate::{DeviceError, DeviceOp, Result, sys};
 use std::fs::File;

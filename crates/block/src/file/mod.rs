@@ -1,6 +1,6 @@
 //! Disk images and block devices.
 //!
-//! *Opening* (`open.rs`) finds out what the path is, keeps other writers out (`busy.rs`: exclusive
+//! *Opening* (`open.rs`, as `options.rs` says) finds out what the path is, keeps other writers out (`busy.rs`: exclusive
 //! open, advisory lock, claims of loop devices), measures it and decides whether I/O is direct.
 //!
 //! *Opening again* for writing ([`BlockDevice::make_writable`]): a device opened read-only gets a
@@ -32,7 +32,9 @@ mod discard;
 mod holder;
 mod length;
 mod open;
+mod options;
 mod overwrite;
+mod pool;
 mod qemu;
 mod scattered;
 mod transfer;
@@ -46,7 +48,7 @@ mod uring;
 mod tests;
 
 pub use device_users::check_loop_devices;
-pub use open::{Direct, OpenOptions};
+pub use options::{Direct, OpenOptions};
 pub use overwrite::{Overwritten, claim_to_overwrite, refuse_itself};
 
 use crate::coalesce::FlushCoalescer;

@@ -14,7 +14,7 @@ use extol_proc::{DeviceNumber, LoopDevice, Process};
 
 use super::busy::{self, Claims};
 use super::device_users;
-use super::{holder, open};
+use super::{holder, options};
 
 /// Files that are shorter hold no volume. They are not asked about: most files of a copy are small.
 const LEAST_VOLUME: u64 = 16 << 10;
@@ -33,7 +33,7 @@ pub struct Overwritten {
 /// # Errors
 /// One line that names `path`: it is that volume or a file below it, or is in use.
 pub fn claim_to_overwrite(file: File, path: &Path, volume: &Path) -> crate::Result<Overwritten> {
-    let refuse = |why: String| open::refuse(path, std::io::ErrorKind::ResourceBusy, why);
+    let refuse = |why: String| options::refuse(path, std::io::ErrorKind::ResourceBusy, why);
     let meta = file.metadata().map_err(|error| refuse(error.to_string()))?;
     if is_or_shows(&meta, volume) {
         return Err(refuse(ITSELF.into()));
@@ -65,7 +65,7 @@ pub fn refuse_itself(file: &File, name: &str, volume: &Path) -> crate::Result<()
     match file.metadata() {
         Ok(meta) if is_or_shows(&meta, volume) => {
             let kind = std::io::ErrorKind::ResourceBusy;
-            Err(open::refuse(Path::new(name), kind, ITSELF))
+            Err(options::refuse(Path::new(name), kind, ITSELF))
         }
         _ => Ok(()),
     }

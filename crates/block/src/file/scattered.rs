@@ -17,9 +17,9 @@
 
 use super::FileDevice;
 use super::direct::DirectIo;
+use super::pool::{BOUNCE_MAX, Pooled};
 use super::transfer::{MAX_BUFFERS, write_all};
 use super::uring::Outcome;
-use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
 use crate::{
     BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable,

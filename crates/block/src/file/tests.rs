@@ -1,7 +1,8 @@
 //! File devices: requests of many shapes, opening, exclusion, flushes.
 
+use super::pool::BOUNCE_MAX;
 use super::*;
-use crate::aligned::{AlignedBuf, BOUNCE_MAX};
+use crate::aligned::AlignedBuf;
 use std::io;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;

@@ -6,12 +6,10 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol_proc::Shown as _;
+use extol_proc::{Shown as _, bytes_of, os_str};
 
 use super::qcow2::{self, Header, Qcow2};
 use super::{Backing, OpenFailed, OpenName};
@@ -47,7 +45,7 @@ pub(super) fn open_chain(
             let why = format!("is a qcow2 image over the backing file {why}");
             OpenFailed::name(&name.typed, io::ErrorKind::PermissionDenied, why)
         };
-        let named = OsStr::from_bytes(&backing.name);
+        let named = &*os_str(&backing.name);
         if chain.len() == MOST_FILES {
             return Err(fail(format!("{}, and {MOST_FILES} are the most", named.shown())));
         }
@@ -89,8 +87,30 @@ pub(super) fn open_chain(
 }
 
 /// What tells files apart.
+#[cfg(unix)]
 fn file_id(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(path).ok().map(|of_file| (of_file.dev(), of_file.ino()))
+}
+
+/// What tells files apart.
+#[cfg(not(unix))]
+fn file_id(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
+/// True if two files have the same owner. (Where files have none that is a number, a file beside
+/// the image is taken for one of its owner.)
+fn is_of_same_owner(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        one.uid() == other.uid()
+    }
+    #[cfg(not(unix))]
+    {
+        one.is_file() && other.is_file()
+    }
 }
 
 fn begins_as_qcow2(file: &FileDevice) -> bool {
@@ -101,8 +121,9 @@ fn begins_as_qcow2(file: &FileDevice) -> bool {
 /// The file of a name that an image has for it, if it is beside the image and has its owner.
 fn beside(image: &Path, named: &OsStr) -> Result<PathBuf, String> {
     const HOW: &str = "say -o backing=PATH to use it";
-    let named = named.as_bytes().strip_prefix(b"file:").unwrap_or(named.as_bytes());
-    let named = Path::new(OsStr::from_bytes(named));
+    let named = bytes_of(named).strip_prefix(b"file:").unwrap_or(bytes_of(named));
+    let named = os_str(named);
+    let named = Path::new(&named);
     let failed = |error: io::Error| format!("cannot be opened ({error}): {HOW}");
     let image = image.canonicalize().map_err(failed)?;
     let dir = image.parent().unwrap_or(Path::new("/"));
@@ -118,7 +139,7 @@ fn beside(image: &Path, named: &OsStr) -> Result<PathBuf, String> {
     if !of_file.is_file() {
         return Err(format!("is not a regular file: {HOW}"));
     }
-    if of_file.uid() != of_image.uid() {
+    if !is_of_same_owner(&of_file, &of_image) {
         return Err(format!("has another owner than the image: {HOW}"));
     }
     Ok(path)

@@ -7,10 +7,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 use super::read_only::ReadOnly;
-use crate::{DeviceError, DeviceOp, Result, SharedDevice};
+use crate::{DeviceError, DeviceOp, Result, SharedDevice, sys};
 
 /// The contents of a compressed file.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl ReadOnly for Expanded {
 
     fn read_some(&self, buf: &mut [u8], at: u64) -> Result<usize> {
         let len = buf.len();
-        let read = self.contents.read_exact_at(buf, at);
+        let read = sys::read_exact_at(&self.contents, buf, at);
         read.map_err(|error| DeviceError::new(DeviceOp::Read, at, len as u64, error))?;
         Ok(len)
     }

@@ -50,11 +50,10 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol_proc::Shown as _;
+use extol_proc::{Shown as _, os_str};
 
 use crate::{BlockDevice, DeviceError, Direct, FileDevice, OpenOptions, SharedDevice};
 
@@ -515,7 +514,7 @@ fn names(name: &OpenName, file: &FileDevice, layer: &Layer) -> Vec<OsString> {
     let number = part.number.to_string();
     let parts = [number.as_bytes(), part.name.as_bytes(), part.uuid.as_bytes(), found.label()];
     let parts = parts.into_iter().filter(|part| !part.is_empty());
-    parts.filter_map(|part| absolute(Some(OsStr::from_bytes(part)))).collect()
+    parts.filter_map(|part| absolute(Some(&os_str(part)))).collect()
 }
 
 /// The part of a file that a window shows. Without a limit it ends where a partition does that it

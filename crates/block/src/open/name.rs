@@ -12,10 +12,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use extol_proc::Shown as _;
+use extol_proc::{Shown as _, bytes_of};
 
 use super::OpenFailed;
 use crate::DeviceError;
@@ -111,7 +110,7 @@ impl OpenName {
     #[cfg(feature = "network")]
     fn of_address(typed: &Path, window: Window) -> Result<Self, OpenFailed> {
         let fail = |why: String| OpenFailed::name(typed, io::ErrorKind::InvalidInput, why);
-        let text = std::str::from_utf8(typed.as_os_str().as_bytes());
+        let text = std::str::from_utf8(bytes_of(typed));
         let text = text.map_err(|_| fail("is no address: other bytes are written %XX".into()))?;
         let uri = extol_nbd::Uri::parse(text);
         let uri = uri.map_err(|why| fail(format!("is no address of an export: {why}")))?;
@@ -130,7 +129,7 @@ impl OpenName {
     /// True if a name has the scheme of a kind of devices that can be opened here.
     pub(super) fn is_network(name: &Path) -> bool {
         #[cfg(feature = "network")]
-        return extol_nbd::Uri::is_one(name.as_os_str().as_bytes());
+        return extol_nbd::Uri::is_one(bytes_of(name));
         #[cfg(not(feature = "network"))]
         return {
             let _ = name;
@@ -179,7 +178,7 @@ fn with_part(path: &Path, part: Option<&OsStr>) -> PathBuf {
 
 /// The scheme of a name like an address, unless there is a file of that name.
 pub(super) fn scheme(typed: &Path) -> Option<&str> {
-    let bytes = typed.as_os_str().as_bytes();
+    let bytes = bytes_of(typed);
     let at = bytes.windows(3).position(|part| part == b"://")?;
     let scheme = std::str::from_utf8(bytes.get(..at)?).ok()?;
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_lowercase())

@@ -7,10 +7,9 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use extol_proc::Shown as _;
+use extol_proc::{Shown as _, bytes_of, os_str};
 
 use super::OpenFailed;
 use super::found::{Ext, Found, identify_with};
@@ -42,7 +41,7 @@ const TAGS: [(&str, &str, Tag); 5] = [
 /// No device has the tag, or several have it.
 pub fn resolve(name: &Path) -> Result<PathBuf, OpenFailed> {
     let Some((tag, dir, value)) = parse(name.as_os_str()) else { return Ok(name.into()) };
-    let link = Path::new("/dev/disk").join(dir).join(OsStr::from_bytes(&encode(value)));
+    let link = Path::new("/dev/disk").join(dir).join(os_str(&encode(value)));
     if !value.is_empty() && link.exists() {
         return Ok(link);
     }
@@ -61,7 +60,7 @@ pub fn resolve(name: &Path) -> Result<PathBuf, OpenFailed> {
 /// Tag, udev's directory, and the value without its quotes.
 fn parse(name: &OsStr) -> Option<(Tag, &'static str, &[u8])> {
     TAGS.iter().find_map(|(word, dir, tag)| {
-        let value = name.as_bytes().strip_prefix(word.as_bytes())?.strip_prefix(b"=")?;
+        let value = bytes_of(name).strip_prefix(word.as_bytes())?.strip_prefix(b"=")?;
         let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
         Some((*tag, *dir, bare.unwrap_or(value)))
     })

@@ -3,15 +3,20 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(unix, not(target_os = "linux")))]
 mod other;
+#[cfg(windows)]
+mod windows;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::*;
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(unix, not(target_os = "linux")))]
 pub(crate) use other::*;
+#[cfg(windows)]
+pub(crate) use windows::*;
 
 /// A lock on a range of a file.
+#[cfg(unix)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeLock {
     /// Beside other shared ones.
@@ -20,4 +25,16 @@ pub(crate) enum RangeLock {
     Exclusive,
     /// None any more.
     Unlocked,
+}
+
+/// The error of an errno.
+#[cfg(unix)]
+pub(crate) fn error(errno: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno)
+}
+
+/// Fills a buffer from an offset.
+#[cfg(unix)]
+pub(crate) fn read_exact_at(file: &std::fs::File, buf: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buf, at)
 }

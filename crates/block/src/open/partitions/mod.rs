@@ -17,9 +17,8 @@ mod tests;
 use std::ffi::OsStr;
 use std::fmt;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 
-use extol_proc::Shown as _;
+use extol_proc::{Shown as _, bytes_of, os_str};
 
 use super::found::{Found, identify_with};
 use crate::BlockDevice;
@@ -267,7 +266,7 @@ impl Table {
     /// # Errors
     /// Why there is none.
     pub fn find(&self, device: &dyn BlockDevice, name: &OsStr) -> Result<&Partition, String> {
-        let bytes = name.as_bytes();
+        let bytes = bytes_of(name);
         let number = extol_proc::number::<u32>(bytes).filter(|_| !bytes.starts_with(b"+"));
         if let Some(number) = number {
             let part = self.parts.iter().find(|part| part.number == number);
@@ -339,7 +338,7 @@ fn one_in_line(part: &Partition) -> String {
         word => word,
     };
     let label = part.label();
-    let label = OsStr::from_bytes(label).shown().to_string();
+    let label = os_str(label).shown().to_string();
     match (word, part.label().is_empty()) {
         ("", true) => part.number.to_string(),
         (word, true) => format!("{} ({word})", part.number),

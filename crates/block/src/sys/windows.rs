@@ -1,0 +1,42 @@
+//! What there is in place of the calls of Linux on Windows. Files are in `file/windows.rs`.
+
+use std::fs::File;
+use std::io;
+
+/// The error of an errno. (The numbers of this system's errors are others.)
+pub(crate) fn error(errno: i32) -> io::Error {
+    match errno {
+        libc::EROFS => io::ErrorKind::ReadOnlyFilesystem.into(),
+        _ => io::Error::other("input/output error"),
+    }
+}
+
+/// Fills a buffer from an offset.
+pub(crate) fn read_exact_at(file: &File, mut buf: &mut [u8], mut at: u64) -> io::Result<()> {
+    use std::os::windows::fs::FileExt as _;
+    while !buf.is_empty() {
+        match file.seek_read(buf, at) {
+            Ok(0) => {
+                let why = "the file is shorter than when it was opened";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+            }
+            Ok(n) => (buf, at) = (&mut buf[n..], at + n as u64),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Threads have no numbers here that a priority could be set by.
+pub(crate) fn own_thread() -> i32 {
+    0
+}
+
+pub(crate) fn io_priority(_thread: i32) -> io::Result<i32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_io_priority(_thread: i32, _priority: i32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
