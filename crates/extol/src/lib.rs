@@ -94,7 +94,7 @@
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
 //!   keys  encryption  name_keys  runtime_options  fast_commit_support
-//!   superblock  node  options  error
+//!   superblock  node  options  error  sys
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
@@ -144,6 +144,7 @@ pub(crate) mod runtime_options;
 pub(crate) mod services;
 mod stats;
 pub(crate) mod superblock;
+mod sys;
 pub(crate) mod throttle;
 pub mod tune;
 #[cfg(feature = "verity")]

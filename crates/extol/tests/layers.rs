@@ -5,7 +5,7 @@ use extol_testkit::{assert_drawing, assert_layers};
 
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
-    &["error"],
+    &["error", "sys"],
     &["keys", "name_keys", "encryption"],
     &["options"],
     &["node"],

@@ -3,15 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::sys;
 
-/// The coarse clock, which moves with the timer tick: Linux takes time stamps from it. With a finer
-/// clock, a file here would look newer than one that another file system changes a moment later.
-#[cfg(target_os = "linux")]
-const TIME_STAMPS: ClockId = ClockId::RealtimeCoarse;
-/// The fine clock, as other systems need not have another.
-#[cfg(not(target_os = "linux"))]
-const TIME_STAMPS: ClockId = ClockId::Realtime;
+/// Time since some fixed point, as another host counts it: it goes on while this machine is
+/// suspended. (FreeBSD may have no such clock.)
+#[must_use]
+pub fn since_boot() -> Duration {
+    sys::since_boot()
+}
 
 /// A source of time.
 pub trait Clock: Send + Sync {
@@ -47,9 +46,7 @@ impl Clock for SystemClock {
     }
 
     fn wall(&self) -> Duration {
-        let now = clock_gettime(TIME_STAMPS);
-        let sec = u64::try_from(now.tv_sec).unwrap_or(0);
-        Duration::new(sec, u32::try_from(now.tv_nsec).unwrap_or(0))
+        sys::wall()
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `runner.rs` | [`Service`], its thread ([`Runner`]), wake-ups and the stop |
 //! | `clock.rs` | monotonic and wall time |
+//! | `sys.rs` | the clocks of each system |
 //! | `merge.rs` | requests that one operation answers together ([`Merger`]) |
 //! | `tally.rs` | a counter for many threads ([`Tally`]) |
 //! | `histogram.rs` | a distribution of values ([`Histogram`]) |
@@ -16,9 +17,10 @@ mod clock;
 mod histogram;
 mod merge;
 mod runner;
+mod sys;
 mod tally;
 
-pub use clock::{Clock, SystemClock, TestClock};
+pub use clock::{Clock, SystemClock, TestClock, since_boot};
 pub use histogram::{Distribution, Histogram};
 pub use merge::{Issue, MergeStats, Merger};
 pub use runner::{Progress, Runner, Service, Wakeup};

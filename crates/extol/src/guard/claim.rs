@@ -24,7 +24,6 @@ use extol_block::{BlockNr, SharedDevice};
 use extol_ondisk::Geometry;
 use extol_ondisk::mmp::{Mmp, SEQ_MAX};
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{OpenError, OpenResult};
 
@@ -38,22 +37,13 @@ pub(crate) trait Time: Send + Sync + std::fmt::Debug {
     fn sleep(&self, how_long: Duration);
 }
 
-/// The clock that goes on while the machine is suspended.
-#[cfg(target_os = "linux")]
-const CLOCK: ClockId = ClockId::Boottime;
-/// The same on macOS. (Whether FreeBSD has one is not known.)
-#[cfg(not(target_os = "linux"))]
-const CLOCK: ClockId = ClockId::Monotonic;
-
 /// The machine's clock.
 #[derive(Debug)]
 pub(crate) struct BootTime;
 
 impl Time for BootTime {
     fn now_ns(&self) -> u64 {
-        let t = clock_gettime(CLOCK);
-        let sec = u64::try_from(t.tv_sec).unwrap_or(0);
-        sec.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
+        u64::try_from(extol_task::since_boot().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn sleep(&self, how_long: Duration) {

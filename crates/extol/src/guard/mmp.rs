@@ -34,6 +34,7 @@ use super::Guard;
 use super::claim::{Claim, ClaimError, POLL, Place, name, wall};
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::options::Waiting;
+use crate::sys;
 
 /// Shortest interval between checks, in seconds.
 const MIN_CHECK: u64 = 5;
@@ -152,7 +153,7 @@ impl Observed {
         mmp.seq = extol_proc::random_number() as u32 % SEQ_MAX + 1;
         mmp.time = wall();
         mmp.check_interval = u16::try_from(self.check).unwrap_or(u16::MAX);
-        mmp.nodename = name_field(rustix::system::uname().nodename().to_bytes());
+        mmp.nodename = name_field(&sys::node_name());
         mmp.bdevname = name_field(b"extol");
         self.place.write(&mmp)?;
         // (No other host can have begun long ago to claim a volume that was clean.)

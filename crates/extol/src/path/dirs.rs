@@ -1,12 +1,12 @@
 //! Listing: one directory, or everything below one.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
+use extol_proc::{below, os_string};
 use extol_vfs::{Attr, DirEntry, FileKind, FsError, Result};
 
 use super::guard::Inode;
@@ -100,13 +100,20 @@ impl DirItem {
     /// Name.
     #[must_use]
     pub fn file_name(&self) -> OsString {
-        OsString::from_vec(self.entry.name.clone())
+        os_string(self.entry.name.clone())
+    }
+
+    /// The name as the volume has it, for [`Inode::lookup`]: Windows has no other way to a name that
+    /// is not UTF-8.
+    #[must_use]
+    pub fn name_bytes(&self) -> &[u8] {
+        &self.entry.name
     }
 
     /// The directory's path, as it was given, with the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.dir.path.join(OsStr::from_bytes(&self.entry.name))
+        below(&self.dir.path, &self.entry.name)
     }
 
     /// Inode number.
@@ -196,7 +203,7 @@ impl Walk {
         let depth = self.open.len();
         let Some(list) = self.open.last_mut() else { return Ok(None) };
         let Some(entry) = list.next_entry()? else { return Ok(None) };
-        let path = list.dir.path.join(OsStr::from_bytes(&entry.name));
+        let path = below(&list.dir.path, &entry.name);
         // (A directory takes a reference, and is not worth being read by its number.)
         if entry.kind != Some(FileKind::Directory) {
             let attr = list.dir.attr_by_number(list.listed.as_ref(), &entry);

@@ -1,7 +1,6 @@
 //! Open files.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -315,7 +314,8 @@ impl File {
 }
 
 /// As of [`std::fs::File`], with its errors.
-impl FileExt for File {
+#[cfg(unix)]
+impl std::os::unix::fs::FileExt for File {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         Ok(Self::read_at(self, buf, offset)?)
     }

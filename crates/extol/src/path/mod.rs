@@ -60,11 +60,11 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extol_proc::{os_str, os_string};
 use extol_vfs::{
     Attr, Creds, FileKind, FileSystem as _, FsError, NewNode, RenameFlags, Result, SetAttr,
     SetTime, XattrSet,
@@ -81,18 +81,23 @@ use resolve::{Last, Spot};
 /// Bytes read in one go by `read_file`.
 const READ_STEP: usize = 1 << 20;
 
-pub(crate) fn bytes_of(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
+/// A path of the volume. (Windows joins paths with a backslash, which separates names there.)
+pub(crate) fn bytes_of(path: &Path) -> Cow<'_, [u8]> {
+    let bytes = extol_proc::bytes_of(path);
+    if cfg!(windows) && bytes.contains(&b'\\') {
+        return bytes.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect();
+    }
+    Cow::Borrowed(bytes)
 }
 
 pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
-    PathBuf::from(OsString::from_vec(bytes))
+    PathBuf::from(os_string(bytes))
 }
 
 /// Files by path. See the [module](crate::path) for how paths are read.
 impl Ext4 {
     fn spot(self: &Arc<Self>, path: impl AsRef<Path>, last: Last) -> Result<Spot<'_>> {
-        resolve::resolve(self, bytes_of(path.as_ref()), last)
+        resolve::resolve(self, &bytes_of(path.as_ref()), last)
     }
 
     /// The inode that a path names, links followed.
@@ -164,7 +169,7 @@ impl Ext4 {
         path: impl AsRef<Path>,
         options: &OpenOptions,
     ) -> Result<File> {
-        file::open(self, bytes_of(path.as_ref()), options)
+        file::open(self, &bytes_of(path.as_ref()), options)
     }
 
     /// Makes a file for writing, or empties the one that is there.
@@ -226,7 +231,8 @@ impl Ext4 {
         let path = bytes_of(path.as_ref());
         let ends = (0..=path.len()).filter(|i| path.get(*i).is_none_or(|b| *b == b'/'));
         for end in ends.filter(|i| *i > 0) {
-            let part = Path::new(std::ffi::OsStr::from_bytes(&path[..end]));
+            let part = os_str(&path[..end]);
+            let part = Path::new(&part);
             let made = match self.inode(part) {
                 Ok(node) if node.kind() != FileKind::Directory => Err(FsError::NotADirectory),
                 Err(FsError::NotFound) => self.create_dir(part),
@@ -372,7 +378,7 @@ impl Ext4 {
 
     fn attributes(self: &Arc<Self>, path: &Path, last: Last) -> Result<Attr> {
         // (Never a link, so `last` does not matter.)
-        let cached = self.lookup_cached(bytes_of(path));
+        let cached = self.lookup_cached(&bytes_of(path));
         cached.map_or_else(|| self.spot(path, last)?.attributes(), Ok)
     }
 

@@ -20,7 +20,6 @@
 //! - TX-2: a journal with a log in it, or of another volume, is refused: its log would be replayed
 //!   (`Log::take`).
 
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +38,7 @@ use super::{
 use crate::error;
 use crate::resize::update_copies;
 use crate::superblock::{geometry, has_orphans, read_superblock, write_superblock};
+use crate::sys;
 
 const NO_USER: [u8; 16] = [0; 16];
 
@@ -134,10 +134,7 @@ pub(super) fn attach(
     let (uuid, mut log) = Log::take(Arc::new(log), &before).map_err(about)?;
     let mut sb = plan.sb.clone();
     (sb.journal_inum, sb.journal_uuid) = (0, uuid);
-    sb.journal_dev = std::fs::metadata(path)
-        .ok()
-        .filter(|metadata| metadata.file_type().is_block_device())
-        .map_or(0, |metadata| metadata.rdev() as u32);
+    sb.journal_dev = sys::device_number(path);
     known::check(&sb, &geometry(&**device, &sb)?, false)?;
     log.set_users(sb.uuid, NO_USER).map_err(about)?;
     write_superblock(&**device, &sb)?;
