@@ -23,7 +23,11 @@ pub fn mkfs_file(
     options: &MkfsOptions,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
-    on_new(path, options.size, |device| Ok(mkfs(device, options, progress)?))
+    on_new(path, options.size, |device, is_new| {
+        let mut options = options.clone();
+        options.extended.prezeroed |= is_new;
+        Ok(mkfs(device, &options, progress)?)
+    })
 }
 
 /// Builds a volume at a path from all that a source has. What was there is lost; a file is as long
@@ -52,7 +56,8 @@ pub fn build_file(
     };
     let needed = measured.as_ref().map(|measured| measured.bytes);
     options.mkfs.size = needed.or(options.mkfs.size);
-    let built = on_new(path, options.mkfs.size, |device| {
+    let built = on_new(path, options.mkfs.size, |device, is_new| {
+        options.mkfs.extended.prezeroed |= is_new;
         let built = build::build_tree(device, source, &tree, measured.as_ref(), &options, told)?;
         if stopped.get() { Err(BuildError::Stopped) } else { Ok(built) }
     })?;
@@ -66,11 +71,12 @@ pub fn build_file(
     Ok(built)
 }
 
-/// Does `work` on the device of a path, and makes it durable.
+/// Does `work` on the device of a path, and makes it durable. It is told whether the file is new,
+/// and so reads as zeros.
 fn on_new<T>(
     path: &Path,
     size: Option<u64>,
-    work: impl FnOnce(&FileDevice) -> Result<T>,
+    work: impl FnOnce(&FileDevice, bool) -> Result<T>,
 ) -> Result<T> {
     let refuse = |why: &str| Err(BuildError::Refused(format!("{}: {why}", path.display())));
     let is_there = path.exists();
@@ -85,7 +91,7 @@ fn on_new<T>(
     let mut how = OpenOptions::read_write();
     how.create_size = size;
     let outcome = FileDevice::open(path, &how).map_err(BuildError::from).and_then(|device| {
-        let done = work(&device)?;
+        let done = work(&device, is_new)?;
         device.flush()?;
         Ok(done)
     });

@@ -7,12 +7,13 @@ use super::bad_blocks::BlockTest;
 use super::system::CreatorOs;
 use super::uuid::parse_uuid;
 use super::{MkfsError, Result, refuse};
+use crate::sys;
 use extol_block::SharedDevice;
 use extol_ondisk::quota;
+use extol_proc::{bytes_of, os_string};
 use extol_vfs::{NumberError, Size, bytes_text, nearest, number};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 /// Which kind of volume: it decides about the default features.
@@ -368,11 +369,11 @@ impl MkfsOptions {
     /// Takes a text of `-J`. (A path need not be UTF-8.)
     pub fn set_journal(&mut self, text: impl AsRef<OsStr>) -> Result<()> {
         let journal = &mut self.journal;
-        for part in text.as_ref().as_bytes().split(|&b| b == b',').filter(|p| !p.is_empty()) {
+        for part in bytes_of(text.as_ref()).split(|&b| b == b',').filter(|p| !p.is_empty()) {
             if let Some(path) = part.strip_prefix(b"device=".as_slice())
                 && !path.is_empty()
             {
-                journal.device_path = Some(OsStr::from_bytes(path).into());
+                journal.device_path = Some(os_string(path.to_vec()).into());
                 continue;
             }
             let part = bytes_text(part);
@@ -451,12 +452,10 @@ fn permissions(text: &str) -> Result<u16> {
 }
 
 fn owner(value: Option<&str>) -> Result<(u32, u32)> {
-    use std::os::unix::fs::MetadataExt;
     let Some(value) = value else {
-        // The ids of this process: the owner of its own folder in /proc.
-        return match std::fs::metadata("/proc/self") {
-            Ok(me) => Ok((me.uid(), me.gid())),
-            Err(_) => refuse("cannot read the ids of this process: use root_owner=UID:GID"),
+        return match sys::own_ids() {
+            Some(ids) => Ok(ids),
+            None => refuse("cannot read the ids of this process: use root_owner=UID:GID"),
         };
     };
     let Some((user, group)) = value.split_once(':') else {

@@ -24,8 +24,8 @@ use extol_ondisk::{
     Compat, Geometry, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeNr, RoCompat,
     Superblock, Time, mmp,
 };
+use extol_proc::bytes_of;
 use extol_vfs::{Size, bytes_text};
-use std::os::unix::ffi::OsStrExt as _;
 
 /// An internal journal.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub(crate) fn new_superblock(options: &MkfsOptions, config: &mut Config) -> Resu
         ("directory of -M", &options.last_mounted, &mut sb.last_mounted[..]),
     ] {
         let Some(text) = text else { continue };
-        if !fill(field, text.as_bytes()) {
+        if !fill(field, bytes_of(text)) {
             let kept = bytes_text(field);
             config.notes.warnings.push(format!(
                 "the {what} is longer than {} bytes and was cut to '{}'",

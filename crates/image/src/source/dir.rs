@@ -24,31 +24,11 @@ use rustix::io::Errno;
 
 use contents::{Held, HostFile, read_some};
 
-use super::{FileData, Source};
-use crate::edits::{Patterns, States};
+use super::{DirOptions, FileData, Source};
+use crate::edits::States;
 use crate::error::{BuildError, Result, shown};
 use crate::sys::{DIR_HANDLE, device, read_xattrs};
 use crate::tree::{DataRef, Kind, Meta, NodeId, OtherTimes, TreeBuilder, XattrSet, XattrSetId};
-
-/// How a directory is listed.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DirOptions {
-    /// With extended attributes.
-    pub xattrs: bool,
-    /// With the times of last access and of the last change of the inode.
-    pub keep_times: bool,
-    /// Names that are left out. They are not even looked at.
-    pub exclude: Patterns,
-    /// Files that are left out, by device and inode number: the image itself.
-    pub skip: Vec<(u64, u64)>,
-}
-
-impl Default for DirOptions {
-    fn default() -> Self {
-        Self { xattrs: true, keep_times: false, exclude: Patterns::default(), skip: Vec::new() }
-    }
-}
 
 /// A directory of the host.
 #[derive(Debug)]

@@ -16,6 +16,7 @@
 
 #[cfg(test)]
 mod compare;
+#[cfg_attr(windows, path = "dir/windows.rs")]
 mod dir;
 mod expand;
 #[cfg(test)]
@@ -31,15 +32,15 @@ mod tests;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 
-pub use dir::{DirOptions, DirSource};
+pub use dir::DirSource;
 pub use expand::{Compression, decoder};
 pub use oci::{OciOptions, OciSource, Platform};
-pub use open::{SourceOptions, may_be_archive, open, open_stream};
+pub use open::{DirOptions, SourceOptions, may_be_archive, open, open_stream};
 pub use tar::TarSource;
 
 use crate::error::Result;
+use crate::sys;
 use crate::tree::{DataRef, TreeBuilder};
 
 /// Where the files of an image come from.
@@ -88,7 +89,7 @@ pub trait FileData: Send {
 fn read_full(file: &File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {
-        match file.read_at(&mut buf[done..], at.saturating_add(done as u64)) {
+        match sys::read_at(file, &mut buf[done..], at.saturating_add(done as u64)) {
             Ok(0) => break,
             Ok(len) => done += len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -4,8 +4,29 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::expand::Compression;
-use super::{DirOptions, DirSource, OciOptions, OciSource, Source, TarSource, tar};
+use super::{DirSource, OciOptions, OciSource, Source, TarSource, tar};
+use crate::edits::Patterns;
 use crate::error::Result;
+
+/// How a directory is listed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DirOptions {
+    /// With extended attributes.
+    pub xattrs: bool,
+    /// With the times of last access and of the last change of the inode.
+    pub keep_times: bool,
+    /// Names that are left out. They are not even looked at.
+    pub exclude: Patterns,
+    /// Files that are left out, by device and inode number: the image itself.
+    pub skip: Vec<(u64, u64)>,
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        Self { xattrs: true, keep_times: false, exclude: Patterns::default(), skip: Vec::new() }
+    }
+}
 
 /// How a source is read, whatever it is.
 #[derive(Clone, Debug, Default)]

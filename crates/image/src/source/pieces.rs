@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use super::{FileData, read_full};
 use crate::error::{BuildError, Result, shown};
+use crate::sys::{Stamp, stamp};
 use crate::tree::{DataRef, TreeBuilder};
 
 /// No map: all bytes are there.
@@ -31,8 +31,6 @@ struct Holder {
     /// What tells that it is still the same; `None` for a spool, which no other process has.
     stamp: Option<Stamp>,
 }
-
-type Stamp = (u64, i64, i64, i64, i64);
 
 /// The number of a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +110,6 @@ impl Pieces {
         let map = self.maps.get(piece.map as usize).map(|map| &**map);
         Ok(Box::new(PieceData { holder, piece, map }))
     }
-}
-
-fn stamp(file: &File) -> io::Result<Stamp> {
-    let stat = file.metadata()?;
-    Ok((stat.size(), stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec()))
 }
 
 /// The contents of one file.

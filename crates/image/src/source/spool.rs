@@ -1,19 +1,14 @@
 //! A file without a name that holds the contents of files of a stream: what cannot be read twice.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use extol_proc::bytes_of;
 
 use crate::error::{BuildError, Result};
 use crate::sys;
-
-/// How many names are tried.
-const TRIES: u32 = 100;
 
 /// A spool. It takes its space from the directory that it is in, and gives it back when it is
 /// closed, in whatever way the process ends.
@@ -41,7 +36,7 @@ impl Spool {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(unnamed(&self.dir).map_err(|error| self.failed(&error))?);
+        let file = Arc::new(sys::unnamed(&self.dir).map_err(|error| self.failed(&error))?);
         self.file = Some(Arc::clone(&file));
         Ok(file)
     }
@@ -50,7 +45,7 @@ impl Spool {
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let file = self.file()?;
         if bytes.iter().any(|&byte| byte != 0) {
-            file.write_all_at(bytes, self.len).map_err(|error| self.failed(&error))?;
+            sys::write_all_at(&file, bytes, self.len).map_err(|error| self.failed(&error))?;
         }
         self.len += bytes.len() as u64;
         Ok(())
@@ -67,28 +62,6 @@ impl Spool {
             "the contents of a source that cannot be read twice are kept there meanwhile: {error}; \
              give another directory with --spool DIR"
         );
-        BuildError::entry(self.dir.as_os_str().as_bytes(), why)
+        BuildError::entry(bytes_of(&self.dir), why)
     }
-}
-
-/// A file that has no name, or none any more.
-fn unnamed(dir: &Path) -> io::Result<File> {
-    match sys::open_unnamed(dir) {
-        Ok(fd) => return Ok(File::from(fd)),
-        // A file system, or a system, that has none of these.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        Err(error) => return Err(error.into()),
-    }
-    for nr in 0..TRIES {
-        let path = dir.join(format!(".extol-spool-{}-{nr}", std::process::id()));
-        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(file) => {
-                std::fs::remove_file(&path)?;
-                return Ok(file);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }

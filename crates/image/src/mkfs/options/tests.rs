@@ -1,6 +1,7 @@
 //! Texts of options, and what is said of wrong ones.
 
 use super::*;
+use std::os::unix::ffi::OsStrExt as _;
 
 /// A mistake names the word that was perhaps meant.
 #[test]

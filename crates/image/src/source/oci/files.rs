@@ -2,25 +2,22 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
+use extol_proc::bytes_of;
 
 use super::json::LONGEST;
 use crate::error::{BuildError, Result};
 use crate::source::pieces::{HolderNr, Pieces};
-use crate::sys::DIR_HANDLE;
+use crate::sys::Dir;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Where an image is stored.
 #[derive(Debug)]
 pub(super) enum Files {
     /// A directory of the host.
-    Dir(OwnedFd),
+    Dir(Dir),
     /// An archive that was listed; its contents are pieces.
     Archive(Tree),
 }
@@ -39,10 +36,8 @@ const MAX_LINKS: u32 = 40;
 impl Files {
     /// A directory.
     pub fn dir(path: &Path) -> Result<Self> {
-        let flags = DIR_HANDLE | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let name = path.as_os_str().as_bytes();
-        let failed = |error| BuildError::entry(name, io::Error::from(error));
-        Ok(Self::Dir(fs::open(path, flags, Mode::empty()).map_err(failed)?))
+        let dir = Dir::open(path).map_err(|error| BuildError::entry(bytes_of(path), error))?;
+        Ok(Self::Dir(dir))
     }
 
     /// The file of that name. `None` if it is not there.
@@ -50,7 +45,7 @@ impl Files {
         match self {
             Self::Dir(dir) => {
                 let failed = |error: io::Error| BuildError::entry(name.as_bytes(), error);
-                let Some(file) = open_below(dir, name).map_err(failed)? else { return Ok(None) };
+                let Some(file) = dir.open_below(name).map_err(failed)? else { return Ok(None) };
                 let meta = file.metadata().map_err(failed)?;
                 if !meta.is_file() {
                     return Err(BuildError::entry(name.as_bytes(), "is not a regular file"));
@@ -109,34 +104,6 @@ impl Read for RangeReader {
         }
         self.at += done as u64;
         Ok(done)
-    }
-}
-
-/// Opens a file below a directory, step by step and through no link.
-fn open_below(dir: &OwnedFd, name: &str) -> io::Result<Option<File>> {
-    let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
-    let gone = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
-    let mut here = None;
-    for part in above.split('/').filter(|part| !matches!(*part, "" | ".")) {
-        if part == ".." {
-            return Ok(None);
-        }
-        let flags = DIR_HANDLE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match fs::openat(here.as_ref().unwrap_or(dir), part, flags, Mode::empty()) {
-            Ok(fd) => here = Some(fd),
-            Err(error) if gone(error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if matches!(last, "" | "." | "..") {
-        return Ok(None);
-    }
-    // A pipe in the place of a file does not make the reader wait.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match fs::openat(here.as_ref().unwrap_or(dir), last, flags, Mode::empty()) {
-        Ok(fd) => Ok(Some(File::from(fd))),
-        Err(error) if gone(error) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -24,9 +24,9 @@ mod select;
 mod tests;
 
 use std::io::{BufReader, Read};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use extol_proc::bytes_of;
 pub use platform::Platform;
 
 use self::digest::Checked;
@@ -92,7 +92,7 @@ impl OciSource {
     /// If it is not there, or may not be read.
     pub fn open(path: &Path, spool: &Path, options: OciOptions) -> Result<Self> {
         let (files, store) = (Files::dir(path)?, Store::new(spool));
-        Ok(Self { name: path.as_os_str().as_bytes().to_vec(), files, options, store })
+        Ok(Self { name: bytes_of(path).to_vec(), files, options, store })
     }
 
     /// True if a directory holds an image.

@@ -32,10 +32,10 @@ mod tests;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read, Seek as _};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use extol_proc::bytes_of;
 
 pub(super) use input::Input;
 pub(super) use read::{Archive, Entry};
@@ -44,6 +44,7 @@ use super::expand::{Compression, decoder};
 use super::oci::{OciOptions, Store, unpack_archive};
 use super::{FileData, Source};
 use crate::error::{BuildError, Result};
+use crate::sys;
 use crate::tree::{DataRef, TreeBuilder};
 
 /// How much of a stream is read at once.
@@ -86,7 +87,7 @@ impl TarSource {
     /// # Errors
     /// If it is not there, may not be read, or is a directory.
     pub fn open(path: &Path, spool: &Path) -> Result<Self> {
-        let name = path.as_os_str().as_bytes();
+        let name = bytes_of(path);
         let file = File::open(path).map_err(|error| BuildError::entry(name, error))?;
         Self::from_file(file, name, spool)
     }
@@ -104,7 +105,7 @@ impl TarSource {
         let mut first = [0; Compression::PREFIX];
         let opened = if meta.is_file() {
             let start = file.stream_position().map_err(failed)?;
-            let len = file.read_at(&mut first, start).map_err(failed)?;
+            let len = sys::read_at(&file, &mut first, start).map_err(failed)?;
             match Compression::of(&first[..len]) {
                 Compression::None => Opened::Plain(Arc::new(file), start..meta.len()),
                 other => Opened::Stream(Box::new(BufReader::with_capacity(BUFFER, file)), other),
