@@ -5,6 +5,7 @@
 #   scripts/install-deps.sh          everything for `make test`
 #   scripts/install-deps.sh demo     what `make demo` needs
 #   scripts/install-deps.sh package  what `make package` and its test need
+#   scripts/install-deps.sh targets  what `scripts/targets.sh --run` needs beside that
 #
 # Needs root or sudo, and the network, if something is missing. Exit code: 0, or 1 if something
 # cannot be installed.
@@ -29,10 +30,16 @@ if [ "$(uname -m)" = x86_64 ]; then
     tests+=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static)
 fi
 package=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
+targets=(qemu-s390x-static:qemu-user-static wine:wine wine:wine64
+         x86_64-w64-mingw32-gcc:gcc-mingw-w64-x86-64-posix
+         s390x-linux-gnu-gcc:gcc-s390x-linux-gnu s390x-linux-gnu-gcc:libc6-dev-s390x-cross
+         i686-linux-gnu-gcc:gcc-i686-linux-gnu i686-linux-gnu-gcc:libc6-dev-i386-cross
+         aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc:libc6-dev-arm64-cross)
 
 case ${1:-} in
     demo) wanted=("${demo[@]}") ;;
     package) wanted=("${demo[@]}" "${package[@]}") ;;
+    targets) wanted=("${demo[@]}" "${targets[@]}") ;;
     *) wanted=("${demo[@]}" "${package[@]}" "${tests[@]}") ;;
 esac
 
