@@ -1,13 +1,31 @@
 //! A device that is a binary file of Python.
+//!
+//! An interrupt (Ctrl-C) may come while the file's code runs. It is no failure of the device, which
+//! would stop the volume: the request is made again, and the interrupt is raised when the call of
+//! the library that it came in returns (`interrupted`).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use extol::device::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult, check_range};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+
+/// How often a request is made again that was interrupted.
+const TRIES: u32 = 4;
+
+thread_local! {
+    /// What interrupted a call of this thread.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// What interrupted the call that has just ended, to be raised.
+pub(crate) fn interrupted() -> PyResult<()> {
+    INTERRUPT.take().map_or(Ok(()), Err)
+}
 
 /// A file object with `seek`, `read` and, to be written, `write` and `flush`.
 pub(crate) struct PythonDevice {
@@ -32,13 +50,23 @@ impl PythonDevice {
     fn call(
         &self,
         (op, offset, len): (DeviceOp, u64, usize),
-        work: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<()> + Send,
+        mut work: impl for<'py> FnMut(&Bound<'py, PyAny>) -> PyResult<()> + Send,
     ) -> DeviceResult<()> {
         let fail = |why: io::Error| DeviceError::new(op, offset, len as u64, why);
         check_range(op, offset, len as u64, self.size)?;
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         Python::attach(|py| {
-            work(file.bind(py)).map_err(|error| {
+            let mut outcome = work(file.bind(py));
+            for _ in 0..TRIES {
+                match outcome {
+                    Err(error) if !error.is_instance_of::<PyException>(py) => {
+                        INTERRUPT.replace(Some(error));
+                        outcome = work(file.bind(py));
+                    }
+                    _ => break,
+                }
+            }
+            outcome.map_err(|error| {
                 // An OSError keeps its number.
                 let errno = error.value(py).getattr("errno").and_then(|errno| errno.extract());
                 match errno {

@@ -6,6 +6,7 @@ use extol::File;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::device::interrupted;
 use crate::{EBADF, Home, fs_error, os_error};
 
 /// Most bytes that one call reads: what is asked for may be far more than the file has.
@@ -32,7 +33,9 @@ impl RawFile {
         self.home.check()?;
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner).clone();
         let file = file.ok_or_else(|| os_error(EBADF, "the file is closed"))?;
-        py.detach(move || work(&file)).map_err(fs_error)
+        let done = py.detach(move || work(&file));
+        interrupted()?;
+        done.map_err(fs_error)
     }
 }
 

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::attributes::{birth, stat_result};
-use crate::device::PythonDevice;
+use crate::device::{PythonDevice, interrupted};
 use crate::file::RawFile;
 use crate::{EBADF, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
 
@@ -69,7 +69,9 @@ impl RawVolume {
         work: impl FnOnce(&Arc<Ext4>) -> extol::vfs::Result<T> + Send,
     ) -> PyResult<T> {
         let fs = self.fs()?;
-        py.detach(move || work(&fs)).map_err(|error| fs_error_at(&error, names))
+        let done = py.detach(move || work(&fs));
+        interrupted()?;
+        done.map_err(|error| fs_error_at(&error, names))
     }
 
     fn attributes(&self, py: Python<'_>, name: &[u8], follow: bool) -> PyResult<Metadata> {
@@ -110,7 +112,9 @@ impl RawVolume {
     ) -> PyResult<Self> {
         let options = MountOptions::parse(options).map_err(invalid)?;
         let device: SharedDevice = Arc::new(PythonDevice::new(file, size, writable));
-        py.detach(|| Ext4::open(device, &options)).map(Self::of).map_err(open_error)
+        let opened = py.detach(|| Ext4::open(device, &options));
+        interrupted()?;
+        opened.map(Self::of).map_err(open_error)
     }
 
     /// Writes everything and closes the volume; a second time, and in another process, it does
@@ -120,7 +124,9 @@ impl RawVolume {
             return Ok(());
         }
         let fs = self.fs.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(move || fs.map_or(Ok(()), |fs| fs.unmount())).map_err(fs_error)
+        let closed = py.detach(move || fs.map_or(Ok(()), |fs| fs.unmount()));
+        interrupted()?;
+        closed.map_err(fs_error)
     }
 
     /// True once it was closed.

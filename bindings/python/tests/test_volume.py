@@ -171,6 +171,45 @@ def test_on_a_file_of_python(image: pathlib.Path) -> None:
             volume.read_bytes("/in-memory")
 
 
+def test_an_interrupt_in_a_file_of_python_is_raised_and_stops_nothing(image: pathlib.Path) -> None:
+    class Interrupted(io.BytesIO):
+        armed = 0
+
+        def interrupt(self) -> None:
+            # (As signals do, and not in threads of the library.)
+            if self.armed and threading.current_thread() is threading.main_thread():
+                self.armed -= 1
+                raise KeyboardInterrupt
+
+        def read(self, size: int = -1) -> bytes:  # type: ignore[override]
+            self.interrupt()
+            return super().read(size)
+
+        def flush(self) -> None:
+            self.interrupt()
+
+    memory = Interrupted(image.read_bytes())
+    with extol.open(memory) as volume:
+        volume.write_bytes("/a", b"x" * 100_000)
+        volume.write_bytes("/c", b"z" * 100_000)
+    with extol.open(memory) as volume:
+        memory.armed = 1
+        with pytest.raises(KeyboardInterrupt):
+            volume.read_bytes("/a")
+        assert memory.armed == 0
+        assert volume.read_bytes("/a") == b"x" * 100_000
+        # They do not end.
+        memory.armed = 1000
+        with pytest.raises(KeyboardInterrupt):
+            volume.read_bytes("/c")
+        memory.armed = 0
+        volume.write_bytes("/b", b"y")
+    image.write_bytes(memory.getvalue())
+    fsck(image)
+    with extol.open(image) as volume:
+        assert volume.read_bytes("/b") == b"y"
+
+
 def test_dropped_while_an_exception_is_on_its_way(image: pathlib.Path) -> None:
     memory = io.BytesIO(image.read_bytes())
 
