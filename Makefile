@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := build
 .PHONY: help deps build release install uninstall package demo test lint bench device
-.PHONY: libextol python crates long-test crash fuzz soak kill-rounds shake clean
+.PHONY: libextol python wheel crates long-test crash fuzz soak kill-rounds shake clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ libextol: deps ## build the library for C into target/libextol (PROFILE=quick)
 
 python: deps ## install the Python package into target/python, and test it (PROFILE=quick)
 	@scripts/python-test.sh $(PROFILE)
+
+wheel: ## build target/wheels/extol-*.whl, for any Python and Linux of this processor (PROFILE=release)
+	@scripts/python-wheel.sh $(if $(filter command line,$(origin PROFILE)),$(PROFILE),release)
 
 crates: ## pack the crates of the Rust library as for crates.io, and build each from its package
 	@scripts/crates.sh --full
