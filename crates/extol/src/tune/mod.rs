@@ -38,6 +38,7 @@
 //! A mounted volume changes by `maintenance::tune`: its daemon gets the request as a text
 //! (`text.rs`), and what needs an unmounted volume is refused.
 
+mod changes;
 mod checksums;
 mod external;
 mod features;
@@ -45,12 +46,14 @@ mod journal;
 mod mmp;
 mod needs;
 mod orphan_file;
+mod parts;
 mod plan;
 mod quota;
 mod read_only;
 mod request;
 mod reserved;
 mod text;
+mod words;
 
 use std::sync::Arc;
 
@@ -61,9 +64,8 @@ use extol_vfs::FsError;
 
 pub(crate) use text::live;
 
-pub use request::{
-    DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, NewJournal, QUOTAS, Request, ReservedBlocks,
-};
+pub use request::{NewJournal, Request, ReservedBlocks};
+pub use words::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, QUOTAS};
 
 use crate::error::{self, OpenError};
 use crate::fast_commit::{self, Delta, Reason};
@@ -75,6 +77,7 @@ use crate::mounted::MountedFs;
 use crate::options::{DataMode, MountOptions};
 use crate::resize::update_copies;
 use crate::superblock::{geometry, has_orphans, read_superblock};
+use parts::Parts;
 use plan::Plan;
 
 /// What was changed.
@@ -283,78 +286,6 @@ struct Left {
     orphan: bool,
     /// This block held the multi-mount protection.
     mmp: Option<BlockNr>,
-}
-
-/// What goes into the transaction beside the superblock.
-struct Parts {
-    journal: Option<journal::Made>,
-    orphan_file: Option<orphan_file::Made>,
-    mmp: Option<mmp::Made>,
-    reserved: Option<reserved::Dropped>,
-    new_quotas: quota::Made,
-    old_quotas: quota::Dropped,
-    checksums: Option<checksums::Switch>,
-}
-
-impl Parts {
-    /// Finds out whether there is room for all of it. Nothing is written.
-    fn plan(fs: &MountedFs, plan: &Plan) -> Result<Self> {
-        let fast = plan.sb.feature_compat.contains(Compat::FAST_COMMIT);
-        let journal = plan.makes_journal.as_ref();
-        let journal = journal.map(|wish| journal::Made::plan(fs, wish, fast)).transpose()?;
-        let most = journal.as_ref().map_or(fs.vol.journal.max_credits(), |new| new.max_credits());
-        let orphan_file = plan.makes_orphan_file;
-        let orphan_file =
-            orphan_file.map(|blocks| orphan_file::Made::plan(fs, blocks, most)).transpose()?;
-        let mmp = plan.makes_mmp.then(|| mmp::Made::plan(fs, &plan.sb)).transpose()?;
-        let reserved =
-            plan.drops_resize_inode.then(|| reserved::Dropped::plan(fs, &plan.sb)).transpose()?;
-        let new_quotas = quota::Made::plan(fs, &plan.makes_quotas)?;
-        let old_quotas = fs.sb.read(Superblock::clone);
-        let old_quotas = quota::Dropped::plan(fs, &old_quotas, &plan.drops_quotas)?;
-        let checksums = checksums::Switch::plan(fs, &plan.sb)?;
-        let parts = Self { journal, orphan_file, mmp, reserved, new_quotas, old_quotas, checksums };
-        check_room(parts.credits(fs, plan), most)?;
-        Ok(parts)
-    }
-
-    fn credits(&self, fs: &MountedFs, plan: &Plan) -> u32 {
-        let descs = if plan.descriptors { fs.vol.geo.desc_blocks() } else { 0 };
-        1 + descs
-            + self.journal.as_ref().map_or(0, journal::Made::credits)
-            + self.orphan_file.as_ref().map_or(0, orphan_file::Made::credits)
-            + self.mmp.as_ref().map_or(0, |_| mmp::CREDITS)
-            + self.reserved.as_ref().map_or(0, reserved::Dropped::credits)
-            + self.new_quotas.credits(fs)
-            + self.old_quotas.credits(fs)
-            + self.checksums.as_ref().map_or(0, |switch| switch.credits(fs))
-            + if plan.drops_orphan_file { orphan_file::DROP_CREDITS } else { 0 }
-    }
-
-    /// Changes it, but for the superblock: that is `sb`.
-    fn change(
-        &self,
-        fs: &MountedFs,
-        h: &mut Handle,
-        sb: &mut Superblock,
-    ) -> std::result::Result<(), FsError> {
-        if let Some(made) = &self.journal {
-            made.take(fs, h)?;
-            made.describe(fs, sb);
-        }
-        if let Some(made) = &self.orphan_file {
-            sb.orphan_file_inum = made.make(fs, h)?.0;
-        }
-        if let Some(made) = &self.mmp {
-            sb.mmp_block = made.take(fs, h)?.0;
-        }
-        self.old_quotas.free(fs, h)?;
-        self.new_quotas.make(fs, h, sb)?;
-        match &self.reserved {
-            Some(dropped) => dropped.free(fs, h, sb),
-            None => Ok(()),
-        }
-    }
 }
 
 /// What a request makes of an open volume.

@@ -11,7 +11,8 @@ use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind, QuotaFile, Version};
 use extol_ondisk::{Compat, Inode, InodeFlags, InodeNr, RoCompat, Superblock};
 use extol_vfs::FsError;
 
-use super::plan::{self, Plan};
+use super::changes;
+use super::plan::Plan;
 use super::{Change as Changed, Result, refuse};
 use crate::alloc::Allocator;
 use crate::error;
@@ -76,7 +77,7 @@ impl Plan {
 
     /// Properties that have another value than before.
     pub fn changes(&self, before: &Superblock) -> Vec<Changed> {
-        let mut changes = plan::changes(before, &self.sb);
+        let mut changes = changes::changes(before, &self.sb);
         if !self.makes_quotas.is_empty() || !self.drops_quotas.is_empty() {
             let is = |kind: &Kind| {
                 before.feature_ro_compat.contains(RoCompat::QUOTA)

@@ -10,7 +10,8 @@ use extol_ondisk::Superblock;
 use extol_ondisk::superblock::State;
 use extol_vfs::{Tune, TuneFields};
 
-use super::plan::{self, Plan};
+use super::changes;
+use super::plan::Plan;
 use super::{Change, Request, ReservedBlocks, Result, refuse};
 use crate::maintenance::tune::tunables_of;
 use crate::options::ErrorPolicy;
@@ -152,7 +153,7 @@ pub(crate) fn live(before: &Superblock, request: &Request) -> Result<(Tune, Vec<
     changed(TuneFields::FORCE_CHECK, force);
     let values = tunables_of(&sb);
     let label = (sb.volume_name != before.volume_name).then(|| sb.label().to_vec());
-    Ok((Tune { label, fields, values }, plan::changes(before, &sb)))
+    Ok((Tune { label, fields, values }, changes::changes(before, &sb)))
 }
 
 #[cfg(test)]
