@@ -39,7 +39,7 @@ libextol: deps ## build the library for C into target/libextol (PROFILE=quick)
 python: deps ## install the Python package into target/python, and test it (PROFILE=quick)
 	@scripts/python-test.sh $(PROFILE)
 
-wheel: ## build target/wheels/extol-*.whl, for any Python and Linux of this processor (PROFILE=release)
+wheel: ## build a Python package for other machines, in target/wheels (PROFILE=release)
 	@scripts/python-wheel.sh $(if $(filter command line,$(origin PROFILE)),$(PROFILE),release)
 
 crates: ## pack the crates of the Rust library as for crates.io, and build each from its package

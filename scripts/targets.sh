@@ -6,8 +6,8 @@
 #   scripts/targets.sh --check     the library alone, for one Linux with 32 bits, macOS and Windows
 #   scripts/targets.sh --run       uses volumes elsewhere: a program (scripts/targets/elsewhere.rs)
 #                                  runs for other processors, emulated, and for Windows, by Wine;
-#                                  e2fsck checks what it leaves, and an image of an archive has to be
-#                                  the same everywhere
+#                                  e2fsck checks what it leaves, and an image of an archive has to
+#                                  be the same everywhere
 #   scripts/targets.sh --require   fails where something is missing; else that part is skipped
 #
 # Adds the standard libraries that are missing with rustup, which needs the network. The static
@@ -146,7 +146,7 @@ TOML
     local name=CARGO_TARGET_${1^^}_LINKER
     [ -z "${2:-}" ] || export "${name//-/_}=$2"
     cargo build --quiet --manifest-path "$project/Cargo.toml" --target "$1" >&2 &&
-        find "$CARGO_TARGET_DIR/$1/debug" -maxdepth 1 -name elsewhere -o -maxdepth 1 -name elsewhere.exe
+        find "$CARGO_TARGET_DIR/$1/debug" -maxdepth 1 \( -name elsewhere -o -name elsewhere.exe \)
 }
 
 # Runs it, and checks what it leaves. Its files are in the directory $work/TARGET.
@@ -165,9 +165,11 @@ use_elsewhere() { # TARGET PROGRAM [RUNNER...]
     fi
     timeout 300 "$@" "$program" "$of_root$dir/disk.img" "$of_root$dir/new.img" \
         "$of_root$work/files.tar" >"$dir/said" 2>&1 || { cat "$dir/said" >&2; return 1; }
-    grep -q '^used' "$dir/said" &&
-        e2fsck -fn "$dir/disk.img" >"$dir/fsck" 2>&1 && e2fsck -fn "$dir/new.img" >>"$dir/fsck" 2>&1 &&
-        cmp "$dir/new.img" "$work/here/new.img"
+    local image
+    for image in disk new; do
+        e2fsck -fn "$dir/$image.img" >"$dir/fsck" 2>&1 || { cat "$dir/fsck" >&2; return 1; }
+    done
+    grep -q '^used' "$dir/said" && cmp "$dir/new.img" "$work/here/new.img"
 }
 
 run_elsewhere() {

@@ -139,7 +139,8 @@ fn make(new: &Path, tar: &Path) {
     std::fs::remove_file(new).expect("remove");
     let spool = new.parent().expect("a directory");
     let mut source = TarSource::open(tar, spool).expect("the archive");
-    let options = BuildOptions { size: SizeWish::AsNeeded(Free::Bytes(4 << 20)), ..Default::default() };
+    let size = SizeWish::AsNeeded(Free::Bytes(4 << 20));
+    let options = BuildOptions { size, ..Default::default() };
     build_file(new, &mut source, &options, &mut |_| ControlFlow::Continue(())).expect("build");
 }
 

@@ -1,7 +1,8 @@
 //! Disk images and block devices.
 //!
-//! *Opening* (`open.rs`, as `options.rs` says) finds out what the path is, keeps other writers out (`busy.rs`: exclusive
-//! open, advisory lock, claims of loop devices), measures it and decides whether I/O is direct.
+//! *Opening* (`open.rs`, as `options.rs` says) finds out what the path is, keeps other writers out
+//! (`busy.rs`: exclusive open, advisory lock, claims of loop devices), measures it and decides
+//! whether I/O is direct.
 //!
 //! *Opening again* for writing ([`BlockDevice::make_writable`]): a device opened read-only gets a
 //! second descriptor, and its shared locks become exclusive in place, so that no other writer comes

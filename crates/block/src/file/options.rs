@@ -20,7 +20,7 @@ pub enum Direct {
     Off,
 }
 
-/// How to open a [`FileDevice`].
+/// How to open a [`FileDevice`](crate::FileDevice).
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Refuses writes. Needs no write permission, and works beside a mount by the kernel.
@@ -30,13 +30,15 @@ pub struct OpenOptions {
     /// Refuses a volume that another process writes to (and, for a writer, one that another process
     /// has open).
     pub exclusive: bool,
-    /// Uses a part of a disk image, which [`FileDevice::claim_part`] names; the rest is left to
+    /// Uses a part of a disk image, which
+    /// [`FileDevice::claim_part`](crate::FileDevice::claim_part) names; the rest is left to
     /// others. Ignored for block devices.
     pub part: bool,
     /// Creates a disk image of this size if the path does not exist, and lengthens a shorter one.
     /// Ignored for block devices and read-only opens.
     pub create_size: Option<u64>,
-    /// Opens a disk image without a byte as well, for [`FileDevice::lengthen`].
+    /// Opens a disk image without a byte as well, for
+    /// [`FileDevice::lengthen`](crate::FileDevice::lengthen).
     pub may_be_empty: bool,
 }
 

@@ -11,15 +11,17 @@
 //! pushes no inode out of the table.
 //!
 //! ```text
-//!   lock directory │ entries, version │ unlock … read inode … lock directory │ same version? │ unlock
+//!   lock directory │ entries, version │ unlock
+//!     … read inode …
+//!   lock directory │ same version?    │ unlock
 //! ```
 //!
 //! Invariants
-//! - LS-1: the cell of the directory stays the same while the version is compared: the listing
+//! - LT-1: the cell of the directory stays the same while the version is compared: the listing
 //!   holds it, so it is not evicted, and one that is not in the table any more counts for nothing
 //!   ([`Listed::is_current`]).
-//! - LS-2: attributes of an inode whose newest state is in memory come from there: a cell leaves the
-//!   table only when its block has all of it (IN-2), and the table is asked first
+//! - LT-2: attributes of an inode whose newest state is in memory come from there: a cell leaves
+//!   the table only when its block has all of it (IN-2), and the table is asked first
 //!   ([`by_number`]).
 
 use std::sync::Arc;

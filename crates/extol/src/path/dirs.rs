@@ -103,8 +103,8 @@ impl DirItem {
         os_string(self.entry.name.clone())
     }
 
-    /// The name as the volume has it, for [`Inode::lookup`]: Windows has no other way to a name that
-    /// is not UTF-8.
+    /// The name as the volume has it, for [`Inode::lookup`]: Windows has no other way to a name
+    /// that is not UTF-8.
     #[must_use]
     pub fn name_bytes(&self) -> &[u8] {
         &self.entry.name
