@@ -82,6 +82,9 @@ check_all() {
         local with=$portable
         ! [[ $target =~ $has_io_uring ]] || with+=,io-uring
         check "$target" --no-default-features --features "$with"
+        # (TLS needs a C compiler for the target.)
+        [[ $target = *-windows-* ]] || [ -n "$check_only" ] ||
+            check "$target" --no-default-features --features extol-block/network
     done
 }
 

@@ -96,7 +96,11 @@ fn prepare(socket: TcpStream) -> io::Result<TcpStream> {
     sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
     sockopt::set_tcp_keepintvl(&socket, KEEPALIVE / 2)?;
     sockopt::set_tcp_keepcnt(&socket, 4)?;
-    let most = u32::try_from((KEEPALIVE * 3).as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(&socket, most)?;
+    // (Other systems give up a peer that does not acknowledge after a time of their own.)
+    #[cfg(target_os = "linux")]
+    {
+        let most = u32::try_from((KEEPALIVE * 3).as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, most)?;
+    }
     Ok(socket)
 }
