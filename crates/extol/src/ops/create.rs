@@ -368,12 +368,13 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     let mut large = fs.values();
     let _ = xattr::drop_all(vol, h, &mut st.node, &mut large);
     let _ = values::end(fs, h, st, large);
-    let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
     st.node.raw.links = 0;
     // A small number would be read as a link of the orphan list.
     st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     let _ = st.store_gone(fs, h);
     fs.vol.settle(&st.node, 0);
+    // Last (DL-4).
+    let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
 }
 
 /// Creates a regular file without a name, as an orphan, and takes a reference.

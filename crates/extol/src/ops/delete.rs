@@ -28,6 +28,9 @@
 //! - DL-3: once its number is free, a thread that still has the cell finds it dead: it is marked
 //!   before its lock is released ([`at_once`], [`delete`]). What is listed by number, such as the
 //!   dirty files, may be the next inode with that number.
+//! - DL-4: the slot of an inode says that it is gone before its number is free: where free inodes
+//!   are short, another thread takes the number at once, looks whether its slot is in use, and
+//!   writes it ([`finish`], `create::unmake`, `xattr/value`).
 
 use std::sync::Arc;
 
@@ -221,7 +224,6 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     xattr::drop_all(vol, h, &mut st.node, &mut large)?;
     values::end(fs, h, st, large)?;
     fs.orphans.remove(&fs.vol, &fs.sb, h, st.node.ino.0)?;
-    vol.alloc.free_inode(h, st.node.ino, was_dir)?;
     let raw = &mut st.node.raw;
     raw.size = 0;
     raw.links = 0;
@@ -235,7 +237,9 @@ fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     // As Linux marks a deleted inode; never 0, which would mean "in use".
     raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     st.disk_size = 0;
-    st.store_gone(fs, h)
+    st.store_gone(fs, h)?;
+    // Last (DL-4).
+    vol.alloc.free_inode(h, st.node.ino, was_dir)
 }
 
 fn unmap_step(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {

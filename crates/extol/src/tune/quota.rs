@@ -194,10 +194,10 @@ impl Dropped {
                 let what = "quota file has more blocks than it says";
                 return Err(FsError::corrupt(what).in_inode(node.ino.0.into()));
             }
+            fs.vol.clear_inode(h, node.ino)?;
             if node.ino >= fs.vol.geo.first_ino {
                 fs.vol.alloc.free_inode(h, node.ino, false)?;
             }
-            fs.vol.clear_inode(h, node.ino)?;
         }
         Ok(())
     }

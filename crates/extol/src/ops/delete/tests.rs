@@ -258,3 +258,34 @@ fn a_failed_deletion_releases_the_number() {
     assert!(fs.opened(ino).is_ok());
     assert!(!fs.inner().table.is_held(ino));
 }
+
+/// Threads that create and delete where hardly an inode is free take each other's numbers in the
+/// transaction that frees them (DL-4).
+#[test]
+fn a_number_is_free_when_its_inode_is_gone() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    let options = MkfsOptions { inodes: Some(64), ..MkfsOptions::default() };
+    mkfs(&*device, &options, &mut |_| {}).unwrap();
+    let fs = Ext4::open(Arc::<MemDevice>::clone(&device), &MountOptions::default()).unwrap();
+    for thread in 0..3 {
+        fs.create_dir(format!("/{thread}")).unwrap();
+    }
+    let free = fs.statfs().unwrap().inodes_free;
+    (1..free).for_each(|nr| drop(fs.create_file(format!("/filler {nr}")).unwrap()));
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let fs = &fs;
+            scope.spawn(move || {
+                for nr in 0..60_000 {
+                    let path = format!("/{thread}/{}", nr % 8);
+                    let made = fs.create_file(&path).map(drop);
+                    match made.and_then(|()| fs.remove_file(&path)) {
+                        Ok(()) | Err(FsError::NoSpace) => {}
+                        Err(error) => panic!("file {nr} of thread {thread}: {error}"),
+                    }
+                }
+            });
+        }
+    });
+    close(&device, &fs);
+}

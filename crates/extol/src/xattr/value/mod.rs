@@ -234,7 +234,6 @@ fn end(vol: &Volume, h: &mut Handle, values: &mut Values<'_>, value: &mut Node) 
         values.left.push(value.ino);
         return write(vol, h, value, false);
     }
-    vol.alloc.free_inode(h, value.ino, false)?;
     value.raw.size = 0;
     value.raw.blocks = 0;
     if !value.raw.flags.contains(InodeFlags::EXTENTS) {
@@ -242,5 +241,7 @@ fn end(vol: &Volume, h: &mut Handle, values: &mut Values<'_>, value: &mut Node) 
     }
     // A small number would be read as a link of the orphan list.
     value.raw.dtime = u32::try_from(values.now.sec).unwrap_or(u32::MAX).max(1);
-    write(vol, h, value, false)
+    write(vol, h, value, false)?;
+    // Last (DL-4).
+    vol.alloc.free_inode(h, value.ino, false)
 }
