@@ -63,7 +63,8 @@ build() {
 }
 write_pc() {
     local private
-    private=$(tr '\n' ' ' <"$out/private")
+    # (The compiler knows its own library, which has another name in a static program.)
+    private=$(tr '\n' ' ' <"$out/private" | sed 's/-lgcc_s //')
     sed "s|@PREFIX@|$1|; s|@VERSION@|$version|; s|@PRIVATE@|${private% }|" bindings/c/extol.pc.in
 }
 

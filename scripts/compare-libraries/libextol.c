@@ -6,7 +6,7 @@
 
 static size_t next(void *file, uint64_t at)
 {
-    ptrdiff_t n = extol_pread(file, (uint8_t *)piece, PIECE, at);
+    ptrdiff_t n = extol_pread(file, piece, PIECE, at);
 
     return n < 0 ? 0 : (size_t)n;
 }

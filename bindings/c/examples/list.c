@@ -27,7 +27,7 @@ static int show(struct extol_fs *fs, const char *path)
 
     if (!file)
         return failed(path);
-    while ((n = extol_pread(file, (uint8_t *)buffer, sizeof buffer, at)) > 0) {
+    while ((n = extol_pread(file, buffer, sizeof buffer, at)) > 0) {
         fwrite(buffer, 1, (size_t)n, stdout);
         at += (uint64_t)n;
     }

@@ -157,14 +157,15 @@ struct extol_mkfs_options {
 // A device that the program itself is. Each callback returns 0, or a number of errno, and may be
 // called by many threads at once. Offsets and lengths are in bytes; no request goes beyond `size`.
 struct extol_device {
-    // Passed to the callbacks.
+    // Passed to the callbacks. Of two volumes with the same `data` none may be written while the
+    // other is open; if it is NULL, that is the program's duty.
     void *data;
     // Bytes of the device.
     uint64_t size;
     // Fills `len` bytes at `buffer` from `offset`.
-    int32_t (*read)(void *data, uint8_t *buffer, size_t len, uint64_t offset);
+    int32_t (*read)(void *data, void *buffer, size_t len, uint64_t offset);
     // Writes `len` bytes at `offset`. NULL: the device is read-only.
-    int32_t (*write)(void *data, const uint8_t *buffer, size_t len, uint64_t offset);
+    int32_t (*write)(void *data, const void *buffer, size_t len, uint64_t offset);
     // Makes durable what was written before. NULL: what is written is durable.
     int32_t (*flush)(void *data);
 };
@@ -209,8 +210,8 @@ int extol_readdirplus(struct extol_dir *dir, struct extol_dirent *out, struct ex
 // Closes a directory; NULL is fine.
 int extol_closedir(struct extol_dir *dir);
 
-// Why the last call of this thread that failed did so, in one line; "" before the first. It stays
-// until the next call that fails.
+// Why the last call of this thread that failed did so, in one line; "" before the first. The text
+// stays until the next call that fails, and its address as long as the thread.
 const char *extol_last_error(void);
 
 // Opens a file, or a directory for reading (for extol_fsync()). `flags` are EXTOL_RDONLY and so
@@ -232,21 +233,18 @@ int32_t extol_file_link(const struct extol_file *file, const char *path);
 int32_t extol_file_close(struct extol_file *file);
 
 // Reads up to `len` bytes from `offset`; fewer only at the end of the file, where it is 0.
-ptrdiff_t extol_pread(const struct extol_file *file, uint8_t *buffer, size_t len, uint64_t offset);
+ptrdiff_t extol_pread(const struct extol_file *file, void *buffer, size_t len, uint64_t offset);
 
 // Writes `len` bytes at `offset`; fewer only if the volume gets full.
 ptrdiff_t extol_pwrite(const struct extol_file *file,
-                       const uint8_t *buffer,
+                       const void *buffer,
                        size_t len,
                        uint64_t offset);
 
 // Writes `len` bytes at the end of the file, wherever that is when they are written: no other
 // write comes between. Returns how many, as extol_pwrite(). `at`, if it is not NULL, gets the
 // offset.
-ptrdiff_t extol_append(const struct extol_file *file,
-                       const uint8_t *buffer,
-                       size_t len,
-                       uint64_t *at);
+ptrdiff_t extol_append(const struct extol_file *file, const void *buffer, size_t len, uint64_t *at);
 
 // Sets the size: cuts the end off, or adds a hole.
 int32_t extol_ftruncate(const struct extol_file *file, uint64_t size);
@@ -328,7 +326,7 @@ int32_t extol_symlink(const struct extol_fs *fs, const char *target, const char 
 
 // The target of a symbolic link, without a zero behind it. Returns its length; with a `len` of 0
 // nothing else. ERANGE if the buffer is too short.
-ptrdiff_t extol_readlink(const struct extol_fs *fs, const char *path, uint8_t *buffer, size_t len);
+ptrdiff_t extol_readlink(const struct extol_fs *fs, const char *path, void *buffer, size_t len);
 
 // Sets the permission bits.
 int32_t extol_chmod(const struct extol_fs *fs, const char *path, uint32_t mode);
@@ -354,20 +352,20 @@ int32_t extol_truncate(const struct extol_fs *fs, const char *path, uint64_t siz
 ptrdiff_t extol_getxattr(const struct extol_fs *fs,
                          const char *path,
                          const char *name,
-                         uint8_t *buffer,
+                         void *buffer,
                          size_t len);
 
 // Sets an extended attribute; `flags` is 0 or one of those above.
 int32_t extol_setxattr(const struct extol_fs *fs,
                        const char *path,
                        const char *name,
-                       const uint8_t *value,
+                       const void *value,
                        size_t len,
                        int32_t flags);
 
 // The full names of all extended attributes, each with a zero behind it. Returns the length of
 // all; with a `len` of 0 nothing else. ERANGE if the buffer is too short.
-ptrdiff_t extol_listxattr(const struct extol_fs *fs, const char *path, uint8_t *buffer, size_t len);
+ptrdiff_t extol_listxattr(const struct extol_fs *fs, const char *path, void *buffer, size_t len);
 
 // Removes an extended attribute.
 int32_t extol_removexattr(const struct extol_fs *fs, const char *path, const char *name);

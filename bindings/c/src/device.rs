@@ -14,17 +14,28 @@ use crate::failure::{EIO, Failure, Result};
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types)]
 pub struct extol_device {
-    /// Passed to the callbacks.
+    /// Passed to the callbacks. Of two volumes with the same `data` none may be written while the
+    /// other is open; if it is NULL, that is the program's duty.
     pub data: *mut c_void,
     /// Bytes of the device.
     pub size: u64,
     /// Fills `len` bytes at `buffer` from `offset`.
     pub read: Option<
-        unsafe extern "C" fn(data: *mut c_void, buffer: *mut u8, len: usize, offset: u64) -> i32,
+        unsafe extern "C" fn(
+            data: *mut c_void,
+            buffer: *mut c_void,
+            len: usize,
+            offset: u64,
+        ) -> i32,
     >,
     /// Writes `len` bytes at `offset`. NULL: the device is read-only.
     pub write: Option<
-        unsafe extern "C" fn(data: *mut c_void, buffer: *const u8, len: usize, offset: u64) -> i32,
+        unsafe extern "C" fn(
+            data: *mut c_void,
+            buffer: *const c_void,
+            len: usize,
+            offset: u64,
+        ) -> i32,
     >,
     /// Makes durable what was written before. NULL: what is written is durable.
     pub flush: Option<unsafe extern "C" fn(data: *mut c_void) -> i32>,
@@ -74,13 +85,17 @@ impl BlockDevice for CallbackDevice {
         self.0.write.is_none()
     }
 
+    /// What the callbacks get, if they get something.
+    fn object(&self) -> Option<usize> {
+        (!self.0.data.is_null()).then(|| self.0.data.addr())
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DeviceResult<()> {
         check_range(DeviceOp::Read, offset, buf.len() as u64, self.0.size)?;
         // SAFETY: the callback takes so many bytes, by the header.
-        let errno = self
-            .0
-            .read
-            .map_or(0, |read| unsafe { read(self.0.data, buf.as_mut_ptr(), buf.len(), offset) });
+        let errno = self.0.read.map_or(0, |read| unsafe {
+            read(self.0.data, buf.as_mut_ptr().cast(), buf.len(), offset)
+        });
         Self::outcome(DeviceOp::Read, offset, buf.len(), errno)
     }
 
@@ -91,7 +106,7 @@ impl BlockDevice for CallbackDevice {
             return Err(DeviceError::new(DeviceOp::Write, offset, buf.len() as u64, why));
         };
         // SAFETY: the callback reads so many bytes, by the header.
-        let errno = unsafe { write(self.0.data, buf.as_ptr(), buf.len(), offset) };
+        let errno = unsafe { write(self.0.data, buf.as_ptr().cast(), buf.len(), offset) };
         Self::outcome(DeviceOp::Write, offset, buf.len(), errno)
     }
 

@@ -55,6 +55,7 @@ pub unsafe extern "C" fn extol_readdir(dir: *mut extol_dir, out: *mut extol_dire
     call(-1, || {
         // SAFETY: by the contract.
         let dir = unsafe { given::held_mut(dir, "the directory") }?;
+        given::check_place(out)?;
         let Some(item) = dir.0.next().transpose()? else { return Ok(0) };
         let kind = match item.kind() {
             Ok(kind) => kind.mode_bits(),
@@ -83,6 +84,7 @@ pub unsafe extern "C" fn extol_readdirplus(
     call(-1, || {
         // SAFETY: by the contract.
         let dir = unsafe { given::held_mut(dir, "the directory") }?;
+        given::check_place(out).and(given::check_place(attr))?;
         while let Some(item) = dir.0.next().transpose()? {
             let found = match item.metadata() {
                 Ok(found) => found,

@@ -1,11 +1,12 @@
 //! Why a call failed: errno, and a line.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::c_char;
+use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use extol::vfs::errno_of;
+use extol::vfs::{bytes_text, errno_of, plain};
 use extol::{FsError, OpenError};
 
 /// EIO: also of what should not happen.
@@ -29,7 +30,7 @@ impl Failure {
 
     /// The same, with the names that the call was about in front.
     pub(crate) fn about(self, names: &[&Path]) -> Self {
-        let names: Vec<_> = names.iter().map(|name| name.display().to_string()).collect();
+        let names: Vec<_> = names.iter().map(|name| shown(name)).collect();
         Self::new(self.errno, format_args!("{}: {}", names.join(", "), self.line))
     }
 
@@ -68,8 +69,20 @@ impl From<extol::image::BuildError> for Failure {
     }
 }
 
+/// Most bytes of a line, with the zero behind it.
+const LONGEST: usize = 4096;
+
+/// A name in a line: what is no text, or acts on a terminal, is written out.
+fn shown(name: &Path) -> String {
+    match name.as_os_str().as_bytes() {
+        b"" => "''".to_owned(),
+        bytes => plain(&bytes_text(bytes)).into_owned(),
+    }
+}
+
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    /// It stays where it is: a caller may have the address before the call that fails.
+    static LAST: RefCell<[u8; LONGEST]> = const { RefCell::new([0; LONGEST]) };
 }
 
 /// Does the work of a function (CB-1). `failed` is what it returns for a failure.
@@ -81,9 +94,13 @@ pub(crate) fn call<T>(failed: T, work: impl FnOnce() -> Result<T>) -> T {
     });
     outcome.unwrap_or_else(|failure| {
         // A line has no zero inside; where a name in it has one, the line ends there.
-        let line: Vec<u8> = failure.line.bytes().take_while(|byte| *byte != 0).collect();
+        let line = failure.line.bytes().take_while(|byte| *byte != 0).take(LONGEST - 1);
         // (While a thread ends, its last failure may be gone already.)
-        let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(line).unwrap_or_default());
+        let _ = LAST.try_with(|last| {
+            let mut last = last.borrow_mut();
+            let line = line.chain([0]);
+            last.iter_mut().zip(line).for_each(|(to, byte)| *to = byte);
+        });
         errno::set_errno(errno::Errno(failure.errno));
         failed
     })
@@ -94,11 +111,11 @@ pub(crate) fn done(work: impl FnOnce() -> Result<()>) -> i32 {
     call(-1, || work().map(|()| 0))
 }
 
-/// Why the last call of this thread that failed did so, in one line; "" before the first. It stays
-/// until the next call that fails.
+/// Why the last call of this thread that failed did so, in one line; "" before the first. The text
+/// stays until the next call that fails, and its address as long as the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn extol_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr().cast()).unwrap_or(c"".as_ptr())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Contents of files.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn count(n: usize) -> Result<isize> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extol_pread(
     file: *const extol_file,
-    buffer: *mut u8,
+    buffer: *mut c_void,
     len: usize,
     offset: u64,
 ) -> isize {
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn extol_pread(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extol_pwrite(
     file: *const extol_file,
-    buffer: *const u8,
+    buffer: *const c_void,
     len: usize,
     offset: u64,
 ) -> isize {
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn extol_pwrite(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extol_append(
     file: *const extol_file,
-    buffer: *const u8,
+    buffer: *const c_void,
     len: usize,
     at: *mut u64,
 ) -> isize {

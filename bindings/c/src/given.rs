@@ -1,7 +1,7 @@
 //! What the caller gives: strings, buffers, handles. All pointers are checked for NULL; that they
 //! point to what the header says is the caller's duty.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -47,13 +47,13 @@ pub(crate) unsafe fn option<'a>(text: *const c_char, what: &str) -> Result<Optio
 ///
 /// # Safety
 /// `at` points to `len` bytes that nothing changes during the call, or `len` is 0.
-pub(crate) unsafe fn buffer<'a>(at: *const u8, len: usize) -> Result<&'a [u8]> {
+pub(crate) unsafe fn buffer<'a>(at: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len == 0 {
         return Ok(&[]);
     }
     check_buffer(at.is_null(), len)?;
     // SAFETY: by the contract.
-    Ok(unsafe { std::slice::from_raw_parts(at, len) })
+    Ok(unsafe { std::slice::from_raw_parts(at.cast(), len) })
 }
 
 /// A buffer of the caller to be filled. NULL is fine for one of no bytes.
@@ -61,13 +61,13 @@ pub(crate) unsafe fn buffer<'a>(at: *const u8, len: usize) -> Result<&'a [u8]> {
 /// # Safety
 /// `at` points to `len` bytes that are the function's alone during the call, or `len` is 0. (Bytes
 /// that were never set are only written.)
-pub(crate) unsafe fn buffer_mut<'a>(at: *mut u8, len: usize) -> Result<&'a mut [u8]> {
+pub(crate) unsafe fn buffer_mut<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8]> {
     if len == 0 {
         return Ok(&mut []);
     }
     check_buffer(at.is_null(), len)?;
     // SAFETY: by the contract.
-    Ok(unsafe { std::slice::from_raw_parts_mut(at, len) })
+    Ok(unsafe { std::slice::from_raw_parts_mut(at.cast(), len) })
 }
 
 fn check_buffer(is_null: bool, len: usize) -> Result<()> {
@@ -109,14 +109,20 @@ pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
+/// Fails if there is no place for a result. For a function that must not begin then.
+pub(crate) fn check_place<T>(place: *mut T) -> Result<()> {
+    match place.is_null() {
+        true => Err(Failure::invalid("the place for the result is NULL")),
+        false => Ok(()),
+    }
+}
+
 /// Writes a result where the caller wants it.
 ///
 /// # Safety
 /// `place` is NULL or points to a `T`, set or not, that is the function's alone.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<()> {
-    if place.is_null() {
-        return Err(Failure::invalid("the place for the result is NULL"));
-    }
+    check_place(place)?;
     // SAFETY: by the contract.
     unsafe { place.write(value) };
     Ok(())
@@ -127,7 +133,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<()> {
 ///
 /// # Safety
 /// As [`buffer_mut`].
-pub(crate) unsafe fn copy(bytes: &[u8], at: *mut u8, len: usize) -> Result<isize> {
+pub(crate) unsafe fn copy(bytes: &[u8], at: *mut c_void, len: usize) -> Result<isize> {
     if len > 0 {
         // SAFETY: by the contract.
         let buffer = unsafe { buffer_mut(at, len) }?;

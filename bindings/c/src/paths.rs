@@ -1,6 +1,6 @@
 //! Names, and what attributes they lead to.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn extol_symlink(
 pub unsafe extern "C" fn extol_readlink(
     fs: *const extol_fs,
     path: *const c_char,
-    buffer: *mut u8,
+    buffer: *mut c_void,
     len: usize,
 ) -> isize {
     let work = |fs: &Arc<Ext4>, path: &Path| {
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn extol_getxattr(
     fs: *const extol_fs,
     path: *const c_char,
     name: *const c_char,
-    buffer: *mut u8,
+    buffer: *mut c_void,
     len: usize,
 ) -> isize {
     let work = |fs: &Arc<Ext4>, path: &Path| {
@@ -460,7 +460,7 @@ pub unsafe extern "C" fn extol_setxattr(
     fs: *const extol_fs,
     path: *const c_char,
     name: *const c_char,
-    value: *const u8,
+    value: *const c_void,
     len: usize,
     flags: i32,
 ) -> i32 {
@@ -488,7 +488,7 @@ pub unsafe extern "C" fn extol_setxattr(
 pub unsafe extern "C" fn extol_listxattr(
     fs: *const extol_fs,
     path: *const c_char,
-    buffer: *mut u8,
+    buffer: *mut c_void,
     len: usize,
 ) -> isize {
     let work = |fs: &Arc<Ext4>, path: &Path| {

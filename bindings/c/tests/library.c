@@ -32,7 +32,7 @@ struct memory {
     int broken;
 };
 
-static int memory_read(void *data, uint8_t *buffer, size_t len, uint64_t offset)
+static int memory_read(void *data, void *buffer, size_t len, uint64_t offset)
 {
     struct memory *memory = data;
 
@@ -42,7 +42,7 @@ static int memory_read(void *data, uint8_t *buffer, size_t len, uint64_t offset)
     return 0;
 }
 
-static int memory_write(void *data, const uint8_t *buffer, size_t len, uint64_t offset)
+static int memory_write(void *data, const void *buffer, size_t len, uint64_t offset)
 {
     struct memory *memory = data;
     int rc;
@@ -88,26 +88,26 @@ static void files(struct extol_fs *fs)
     CHECK(attr.blksize == 1024 || attr.blksize == 4096);
     CHECK(attr.size == 12 && attr.mode == (S_IFREG | 0644) && attr.nlink == 1);
     CHECK((file = extol_file_open(fs, "/a", EXTOL_RDWR, 0)));
-    CHECK(extol_pread(file, (uint8_t *)buffer, sizeof buffer, 7) == 5);
+    CHECK(extol_pread(file, buffer, sizeof buffer, 7) == 5);
     CHECK(memcmp(buffer, "world", 5) == 0);
-    CHECK(extol_pread(file, (uint8_t *)buffer, sizeof buffer, 100) == 0);
+    CHECK(extol_pread(file, buffer, sizeof buffer, 100) == 0);
     CHECK(extol_pread(file, NULL, 0, 0) == 0);
     FAILS(extol_pread(file, NULL, 1, 0) == -1, EINVAL, "NULL");
-    CHECK(extol_pwrite(file, (const uint8_t *)"x", 1, 1 << 20) == 1);
+    CHECK(extol_pwrite(file, "x", 1, 1 << 20) == 1);
     CHECK(extol_fstat(file, &attr) == 0 && attr.size == (1 << 20) + 1);
     CHECK(extol_ftruncate(file, 5) == 0);
     CHECK(extol_fallocate(file, 0, 1 << 20) == 0);
     CHECK(extol_fstat(file, &attr) == 0 && attr.size == 1 << 20 && attr.blocks >= 2048);
     CHECK(extol_fdatasync(file) == 0);
-    CHECK(extol_append(file, (const uint8_t *)"end", 3, &at) == 3 && at == 1 << 20);
-    CHECK(extol_append(file, (const uint8_t *)"end", 3, NULL) == 3);
+    CHECK(extol_append(file, "end", 3, &at) == 3 && at == 1 << 20);
+    CHECK(extol_append(file, "end", 3, NULL) == 3);
     CHECK(extol_fstat(file, &attr) == 0 && attr.size == (1 << 20) + 6);
     CHECK(extol_file_close(file) == 0);
     CHECK(extol_truncate(fs, "/a", 5) == 0);
 
     CHECK((file = extol_file_open(fs, "/a", EXTOL_RDONLY, 0)));
-    FAILS(extol_pwrite(file, (const uint8_t *)"x", 1, 0) == -1, EACCES, "permission");
-    FAILS(extol_append(file, (const uint8_t *)"x", 1, NULL) == -1, EACCES, "permission");
+    FAILS(extol_pwrite(file, "x", 1, 0) == -1, EACCES, "permission");
+    FAILS(extol_append(file, "x", 1, NULL) == -1, EACCES, "permission");
     CHECK(extol_file_close(file) == 0);
     FAILS(!extol_file_open(fs, "/a", EXTOL_RDWR | EXTOL_CREAT | EXTOL_EXCL, 0), EEXIST, "exists");
     FAILS(!extol_file_open(fs, "/none", EXTOL_RDONLY, 0), ENOENT, "/none: no such");
@@ -117,7 +117,7 @@ static void files(struct extol_fs *fs)
     FAILS(!extol_file_open(fs, NULL, EXTOL_RDONLY, 0), EINVAL, "NULL");
 
     CHECK((file = extol_tmpfile(fs, "/", 0600)));
-    CHECK(extol_pwrite(file, (const uint8_t *)"unnamed", 7, 0) == 7);
+    CHECK(extol_pwrite(file, "unnamed", 7, 0) == 7);
     CHECK(extol_file_link(file, "/named") == 0);
     CHECK(extol_file_close(file) == 0);
     CHECK(extol_stat(fs, "/named", &attr) == 0 && attr.size == 7 && attr.mode == (S_IFREG | 0600));
@@ -134,10 +134,10 @@ static void names(struct extol_fs *fs)
     CHECK(extol_link(fs, "/a", "/dir/b") == 0);
     CHECK(extol_symlink(fs, "dir/b", "/link") == 0);
     CHECK(extol_readlink(fs, "/link", NULL, 0) == 5);
-    CHECK(extol_readlink(fs, "/link", (uint8_t *)buffer, sizeof buffer) == 5);
+    CHECK(extol_readlink(fs, "/link", buffer, sizeof buffer) == 5);
     CHECK(memcmp(buffer, "dir/b", 5) == 0);
-    FAILS(extol_readlink(fs, "/link", (uint8_t *)buffer, 4) == -1, ERANGE, "small");
-    FAILS(extol_readlink(fs, "/a", (uint8_t *)buffer, 4) == -1, EINVAL, "");
+    FAILS(extol_readlink(fs, "/link", buffer, 4) == -1, ERANGE, "small");
+    FAILS(extol_readlink(fs, "/a", buffer, 4) == -1, EINVAL, "");
     CHECK(extol_stat(fs, "/link", &attr) == 0 && extol_lstat(fs, "/link", &other) == 0);
     CHECK(S_ISREG(attr.mode) && attr.nlink == 2 && S_ISLNK(other.mode));
     FAILS(!extol_file_open(fs, "/link", EXTOL_RDONLY | EXTOL_NOFOLLOW, 0), ELOOP, "symbolic");
@@ -172,16 +172,16 @@ static void attributes(struct extol_fs *fs)
 {
     char buffer[64];
 
-    CHECK(extol_setxattr(fs, "/a", "user.one", (const uint8_t *)"1", 1, 0) == 0);
+    CHECK(extol_setxattr(fs, "/a", "user.one", "1", 1, 0) == 0);
     CHECK(extol_setxattr(fs, "/a", "user.none", NULL, 0, EXTOL_XATTR_CREATE) == 0);
     FAILS(extol_setxattr(fs, "/a", "user.one", NULL, 0, EXTOL_XATTR_CREATE) == -1, EEXIST, "");
     FAILS(extol_setxattr(fs, "/a", "user.x", NULL, 0, EXTOL_XATTR_REPLACE) == -1, ENODATA, "");
     CHECK(extol_getxattr(fs, "/a", "user.one", NULL, 0) == 1);
-    CHECK(extol_getxattr(fs, "/a", "user.one", (uint8_t *)buffer, sizeof buffer) == 1);
+    CHECK(extol_getxattr(fs, "/a", "user.one", buffer, sizeof buffer) == 1);
     CHECK(buffer[0] == '1');
     FAILS(extol_getxattr(fs, "/a", "user.x", NULL, 0) == -1, ENODATA, "attribute");
-    CHECK(extol_listxattr(fs, "/a", (uint8_t *)buffer, sizeof buffer) == 19);
-    FAILS(extol_listxattr(fs, "/a", (uint8_t *)buffer, 18) == -1, ERANGE, "small");
+    CHECK(extol_listxattr(fs, "/a", buffer, sizeof buffer) == 19);
+    FAILS(extol_listxattr(fs, "/a", buffer, 18) == -1, ERANGE, "small");
     CHECK(extol_removexattr(fs, "/a", "user.none") == 0);
     CHECK(extol_listxattr(fs, "/a", NULL, 0) == 9);
 }
@@ -204,6 +204,8 @@ static void directories(struct extol_fs *fs)
     CHECK(more == 0 && seen == 2);
     CHECK(extol_closedir(dir) == 0);
     CHECK((dir = extol_opendir(fs, "/dir")));
+    FAILS(extol_readdirplus(dir, &entry, NULL) == -1, EINVAL, "NULL");
+    FAILS(extol_readdir(dir, NULL) == -1, EINVAL, "NULL");
     while ((more = extol_readdirplus(dir, &entry, &attr)) == 1) {
         struct extol_stat other;
         char path[300];
@@ -218,6 +220,7 @@ static void directories(struct extol_fs *fs)
     CHECK(more == 0 && seen == 0);
     CHECK(extol_closedir(dir) == 0);
     FAILS(!extol_opendir(fs, "/a"), ENOTDIR, "directory");
+    FAILS(!extol_opendir(fs, "/\n\033\377"), ENOENT, "/\\n\\u{1b}\\xff: ");
     CHECK(extol_remove_all(fs, "/dir") == 0);
     FAILS(!extol_opendir(fs, "/dir"), ENOENT, "no such");
 }
@@ -286,6 +289,7 @@ static void on_memory(const char *image)
     fclose(stream);
 
     CHECK((fs = extol_open_device(&device, NULL)));
+    FAILS(!extol_open_device(&device, NULL), EBUSY, "already");
     write_all(fs, "/in-memory", "x", 1);
     CHECK(memory.flushes > 0);
     CHECK(extol_close(fs) == 0);
@@ -297,14 +301,14 @@ static void on_memory(const char *image)
     /* A device that fails is told, and nothing is acknowledged any more. */
     CHECK((fs = extol_open_device(&device, NULL)));
     CHECK((file = extol_file_open(fs, "/lost", EXTOL_RDWR | EXTOL_CREAT, 0644)));
-    CHECK(extol_pwrite(file, (const uint8_t *)"lost", 4, 0) == 4);
+    CHECK(extol_pwrite(file, "lost", 4, 0) == 4);
     pthread_mutex_lock(&memory.lock);
     memory.broken = ENOSPC;
     pthread_mutex_unlock(&memory.lock);
     CHECK(extol_fsync(file) == -1);
     CHECK(extol_close(fs) == -1);
     /* The file outlives its volume, and calls with it fail. */
-    CHECK(extol_pwrite(file, (const uint8_t *)"lost", 4, 0) == -1);
+    CHECK(extol_pwrite(file, "lost", 4, 0) == -1);
     CHECK(extol_file_close(file) == 0);
 
     device.read = NULL;

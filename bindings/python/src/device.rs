@@ -89,6 +89,12 @@ impl BlockDevice for PythonDevice {
         !self.writable
     }
 
+    /// The file: of two volumes on it one may write if the other is closed.
+    fn object(&self) -> Option<usize> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(file.as_ptr().addr())
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> DeviceResult<()> {
         self.call((DeviceOp::Read, offset, buf.len()), |file| {
             file.call_method1("seek", (offset,))?;

@@ -86,11 +86,12 @@ impl RawFile {
     }
 
     /// Closes the file; a second time, and in another process, it does nothing.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.home.is_here() {
             let file = self.file.write().unwrap_or_else(PoisonError::into_inner).take();
             py.detach(move || drop(file));
         }
+        interrupted()
     }
 }
 
@@ -105,6 +106,9 @@ impl Drop for RawFile {
             Python::attach(|py| {
                 let on_its_way = PyErr::take(py);
                 py.detach(|| drop(file));
+                if let Err(interrupt) = interrupted() {
+                    interrupt.write_unraisable(py, None);
+                }
                 if let Some(exception) = on_its_way {
                     exception.restore(py);
                 }

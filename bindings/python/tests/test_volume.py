@@ -171,6 +171,19 @@ def test_on_a_file_of_python(image: pathlib.Path) -> None:
             volume.read_bytes("/in-memory")
 
 
+def test_a_file_of_python_holds_one_volume(image: pathlib.Path) -> None:
+    memory = io.BytesIO(image.read_bytes())
+    with extol.open(memory) as volume:
+        with pytest.raises(OSError) as refused:
+            extol.open(memory)
+        assert refused.value.errno == errno.EBUSY
+        volume.write_bytes("/a", b"x")
+    with extol.open(memory, read_only=True), extol.open(memory, read_only=True):
+        pass
+    with pytest.raises(FileNotFoundError):
+        extol.build(image, "/no/such/directory")
+
+
 def test_an_interrupt_in_a_file_of_python_is_raised_and_stops_nothing(image: pathlib.Path) -> None:
     class Interrupted(io.BytesIO):
         armed = 0

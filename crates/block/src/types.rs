@@ -75,6 +75,13 @@ pub struct DeviceError {
     pub source: io::Error,
 }
 
+/// The kind of the reason, and the error itself inside.
+impl From<DeviceError> for io::Error {
+    fn from(error: DeviceError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
 impl DeviceError {
     /// A new error.
     #[must_use]

@@ -17,5 +17,17 @@ pub enum CheckError {
     Unsupported(String),
 }
 
+impl From<CheckError> for std::io::Error {
+    fn from(error: CheckError) -> Self {
+        use std::io::ErrorKind as Kind;
+        let kind = match &error {
+            CheckError::Device(error) => error.source.kind(),
+            CheckError::NoFileSystem(_) => Kind::InvalidData,
+            CheckError::Unsupported(_) => Kind::Unsupported,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Result of the checker's internals.
 pub(crate) type Result<T> = std::result::Result<T, CheckError>;

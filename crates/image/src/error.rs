@@ -1,5 +1,7 @@
 //! Why an image could not be made.
 
+use std::io;
+
 use crate::mkfs::MkfsError;
 use extol_block::DeviceError;
 use extol_vfs::{bytes_text, errno_of, plain};
@@ -18,6 +20,8 @@ pub enum BuildError {
         entry: String,
         /// What is the matter with it.
         why: String,
+        /// Linux's number of the error: that of the system, and else EINVAL.
+        errno: i32,
     },
     /// The source has more than a limit allows.
     #[error("the source has more than {limit} {what}: allow more with --limits {name}=NUMBER")]
@@ -63,6 +67,8 @@ impl From<MkfsError> for BuildError {
     }
 }
 
+const EINVAL: i32 = 22;
+
 impl BuildError {
     /// Linux's number of the error: ENOSPC, ECANCELED, that of the device, and else EINVAL.
     #[must_use]
@@ -71,14 +77,32 @@ impl BuildError {
             Self::TooSmall { .. } => 28,
             Self::Stopped => 125,
             Self::Device(error) => errno_of(&error.source),
-            _ => 22,
+            Self::Source { errno, .. } => *errno,
+            _ => EINVAL,
         }
     }
 
     /// An entry that cannot be taken.
     #[must_use]
     pub fn entry(entry: &[u8], why: impl std::fmt::Display) -> Self {
-        Self::Source { entry: shown(entry), why: why.to_string() }
+        Self::Source { entry: shown(entry), why: why.to_string(), errno: EINVAL }
+    }
+
+    /// A file of the host that cannot be opened.
+    #[must_use]
+    pub fn not_opened(name: &[u8], error: &io::Error) -> Self {
+        Self::Source { entry: shown(name), why: error.to_string(), errno: errno_of(error) }
+    }
+}
+
+/// The kind that comes nearest, and the error itself inside.
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        let kind = match &error {
+            BuildError::Device(error) => error.source.kind(),
+            error => Self::from_raw_os_error(error.errno()).kind(),
+        };
+        Self::new(kind, error)
     }
 }
 

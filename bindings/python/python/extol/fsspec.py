@@ -10,7 +10,7 @@
 
 `ext4://PATH::IMAGE` names a file of a volume. The image is a path or an address of the host (opened
 as `extol.open` does), or a file of another file system of fsspec (`ext4://etc/motd::https://…`),
-which is only read unless it says otherwise. `extol://` is the same.
+which is only read, unless it is one of `memory://`. `extol://` is the same.
 """
 
 from __future__ import annotations

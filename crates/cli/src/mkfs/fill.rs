@@ -399,7 +399,7 @@ fn failed(source: &Path, target: &Path, error: BuildError) -> Failure {
                 source.shown()
             ),
         ),
-        BuildError::Source { entry, why } if why.contains("attribute") => {
+        BuildError::Source { entry, why, .. } if why.contains("attribute") => {
             let more = "-E no_copy_xattrs leaves all attributes out";
             Failure::new(format_args!("{entry}: {why} ({more})"))
         }

@@ -62,6 +62,15 @@ pub enum MkfsError {
     Device(#[from] DeviceError),
 }
 
+impl From<MkfsError> for std::io::Error {
+    fn from(error: MkfsError) -> Self {
+        match error {
+            MkfsError::Refused(line) => Self::new(std::io::ErrorKind::InvalidInput, line),
+            MkfsError::Device(error) => error.into(),
+        }
+    }
+}
+
 /// Result of making a volume.
 pub type Result<T> = std::result::Result<T, MkfsError>;
 

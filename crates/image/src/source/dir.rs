@@ -120,7 +120,7 @@ impl DirSource {
     pub fn open(path: &Path, options: DirOptions) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).map_err(|error| {
-            BuildError::entry(path.as_os_str().as_bytes(), io::Error::from(error))
+            BuildError::not_opened(path.as_os_str().as_bytes(), &io::Error::from(error))
         })?;
         Ok(Self {
             path: path.to_owned(),

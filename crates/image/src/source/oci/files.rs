@@ -36,7 +36,8 @@ const MAX_LINKS: u32 = 40;
 impl Files {
     /// A directory.
     pub fn dir(path: &Path) -> Result<Self> {
-        let dir = Dir::open(path).map_err(|error| BuildError::entry(bytes_of(path), error))?;
+        let dir =
+            Dir::open(path).map_err(|error| BuildError::not_opened(bytes_of(path), &error))?;
         Ok(Self::Dir(dir))
     }
 

@@ -88,7 +88,7 @@ impl TarSource {
     /// If it is not there, may not be read, or is a directory.
     pub fn open(path: &Path, spool: &Path) -> Result<Self> {
         let name = bytes_of(path);
-        let file = File::open(path).map_err(|error| BuildError::entry(name, error))?;
+        let file = File::open(path).map_err(|error| BuildError::not_opened(name, &error))?;
         Self::from_file(file, name, spool)
     }
 
