@@ -112,6 +112,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// may hold as clean what was never written. Does nothing if reads come from the medium anyway.
     fn drop_page_cache(&self) {}
 
+    /// What tells apart devices that are made anew for each open: the address of the object that
+    /// this one shows. `None`: the device is that object. Of two volumes on one object one may
+    /// write if the other is closed.
+    fn object(&self) -> Option<usize> {
+        None
+    }
+
     /// Fills `buf` from `offset`. Reading past the end is an error, never a short read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 

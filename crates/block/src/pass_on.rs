@@ -25,6 +25,7 @@ macro_rules! pass_on {
         write_refusal() -> Option<String>;
         make_writable() -> $crate::Result<()>;
         is_locked() -> bool;
+        object() -> Option<usize>;
         keep_others_out() -> $crate::Result<()>;
         drop_page_cache() -> ();
     } };

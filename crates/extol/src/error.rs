@@ -2,11 +2,13 @@
 //! (The conversions are functions, because both types belong to other crates.)
 
 use std::io;
+use std::path::Path;
 
 use extol_block::DeviceError;
 use extol_block::open::OpenFailed;
 use extol_jbd2::JournalError;
 use extol_ondisk::OnDiskError;
+use extol_proc::Shown as _;
 use extol_vfs::{FsError, errno_of};
 
 /// Why a volume could not be opened: one line for the user.
@@ -22,6 +24,20 @@ impl OpenError {
     /// What is on the device is the reason, or what was asked of it: EINVAL, as of mount(2).
     pub(crate) fn new(line: impl Into<String>) -> Self {
         Self { line: line.into(), kind: io::ErrorKind::InvalidData, errno: EINVAL }
+    }
+
+    /// It is in use: EBUSY.
+    pub(crate) fn busy(line: impl Into<String>) -> Self {
+        Self { line: line.into(), kind: io::ErrorKind::ResourceBusy, errno: EBUSY }
+    }
+
+    /// The same, of the volume with this name.
+    pub(crate) fn of(self, name: &Path) -> Self {
+        let name = name.shown().to_string();
+        match self.line.starts_with(&name) {
+            true => self,
+            false => Self { line: format!("{name}: {}", self.line), ..self },
+        }
     }
 
     /// The line.
@@ -43,6 +59,7 @@ impl OpenError {
     }
 }
 
+const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 
 impl From<OpenError> for io::Error {

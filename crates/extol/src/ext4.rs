@@ -3,6 +3,7 @@
 
 mod batch;
 mod blocks;
+mod claim;
 mod current;
 mod encryption;
 mod handle;
@@ -34,6 +35,7 @@ use crate::ops::listing::{self, Listed, Listing};
 use crate::ops::{attrs, create, files, names, references, rename, verity, xattrs};
 use crate::tune;
 pub use batch::Batch;
+use claim::{Claim, Closable};
 use current::{Current, Held};
 
 /// An open ext2, ext3 or ext4 volume.
@@ -46,6 +48,10 @@ pub struct Ext4 {
     /// What the volume lies on, below everything that belongs to one mount of it.
     device: SharedDevice,
     threads: Mutex<Option<Threads>>,
+    /// The device is open in this process, until the volume is closed.
+    claim: Mutex<Option<Claim>>,
+    /// The device, if it is closed with the volume.
+    closable: Option<Arc<Closable>>,
     /// See [`Ext4::outdated`].
     outdated: Mutex<Vec<u32>>,
     /// The front end keeps sizes of files ([`Mountable::caches_sizes`]).
@@ -93,11 +99,13 @@ impl std::fmt::Debug for Ext4 {
 }
 
 impl Ext4 {
-    pub(crate) fn new(device: SharedDevice, fs: &Arc<MountedFs>, threads: Threads) -> Self {
+    fn new(device: SharedDevice, fs: &Arc<MountedFs>, threads: Threads, claim: Claim) -> Self {
         Self {
             current: Current::new(fs),
             device,
             threads: Mutex::new(Some(threads)),
+            claim: Mutex::new(Some(claim)),
+            closable: None,
             outdated: Mutex::default(),
             sizes_cached: AtomicBool::new(false),
             #[cfg(test)]

@@ -159,12 +159,15 @@ pub use data::cache::DataCacheStats;
 pub use data::readahead::ReadaheadStats;
 pub use error::{OpenError, OpenResult};
 pub use ext4::{Batch, Ext4};
+#[doc(inline)]
 pub use extol_block as device;
 #[cfg(feature = "image")]
+#[doc(inline)]
 pub use extol_image as image;
 #[cfg(feature = "image")]
 pub use extol_image::mkfs;
 pub use extol_jbd2::fast::FuaPolicy;
+#[doc(inline)]
 pub use extol_vfs as vfs;
 pub use extol_vfs::Attr as Metadata;
 pub use extol_vfs::{FileSystem, FsError};

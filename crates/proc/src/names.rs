@@ -75,7 +75,9 @@ pub fn image_of(name: &Path) -> &Path {
 #[must_use]
 pub fn split_part(name: &Path) -> Option<(&Path, &OsStr)> {
     let bytes = bytes_of(name);
-    let colons = (0..bytes.len()).rev().filter(|at| bytes.get(*at) == Some(&b':'));
+    // (The first colon may be that of a drive.)
+    let first = if cfg!(windows) { 2 } else { 0 };
+    let colons = (first..bytes.len()).rev().filter(|at| bytes.get(*at) == Some(&b':'));
     let mut splits = colons.filter_map(|at| {
         let (image, part) = (bytes.get(..at)?, bytes.get(at + 1..)?);
         (!part.is_empty()).then_some((Path::new(piece(image)?), piece(part)?))

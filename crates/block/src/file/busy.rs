@@ -348,6 +348,9 @@ fn lock_beside(
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Err(match mount(&meta) {
             Some(at) => at.sentence(),
+            None if holder::is_own(&meta) => {
+                "is open in this process already: close it first".to_owned()
+            }
             None => {
                 let holders = holder::living_holders(&meta);
                 holder::left_behind(&holders).unwrap_or_else(|| locked_by(&holders, read_only))
@@ -463,7 +466,7 @@ mod tests {
         let other = File::open(file.path()).unwrap();
         rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
         let refused = lock_beside(file.as_file(), true, |_| None).unwrap_err();
-        assert!(refused.starts_with("is open for writing in another process: "), "{refused}");
+        assert_eq!(refused, "is open in this process already: close it first");
         let line = locked_by(&[Process(4_000_000_000)], false);
         assert!(line.starts_with("is open in another process, process 4000000000: "), "{line}");
         drop(other);

@@ -72,6 +72,12 @@ pub(super) fn living_holders(file: &Metadata) -> Vec<Process> {
     holders.filter(|process| *process != Process::own() && process.is_alive()).collect()
 }
 
+/// True if this process holds the lock on this file, and no other one does.
+pub(super) fn is_own(file: &Metadata) -> bool {
+    let holders = extol_proc::lock_holders(file);
+    !holders.is_empty() && holders.iter().all(|process| *process == Process::own())
+}
+
 /// Where an Extol has this file or block device mounted.
 pub(super) fn mount_of(volume: &Metadata) -> Option<MountedAt> {
     find(&MountTable::own().ok()?, volume, Path::new("/")).map(|dir| MountedAt {

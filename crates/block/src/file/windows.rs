@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::os::windows::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use options::{Direct, OpenOptions};
 use options::{describe, refuse};
@@ -32,25 +31,22 @@ pub struct FileDevice {
     path: PathBuf,
     size: AtomicU64,
     read_only: bool,
-    /// The file for all I/O of an image opened read-only, once it was opened again for writing.
-    writable: OnceLock<File>,
-    /// Held while it is opened again.
-    opening: Mutex<()>,
-    /// Other writers are kept out.
-    exclusive: bool,
+    /// Other writers are kept out, or that was not wanted.
+    locked: bool,
     flushes: FlushCoalescer,
 }
 
-/// Locks an image, all of it. A file system without locks is no error: gives false then.
+/// Locks an image, all of it. False if its file system has no locks.
 fn lock(file: &File, path: &Path, read_only: bool) -> Result<bool> {
     let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
     match locked {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => {
-            let why = "is open in another process: close it there first";
+            let why = "is open already, in this process or in another one: close it there first";
             Err(refuse(path, io::ErrorKind::ResourceBusy, why))
         }
-        Err(TryLockError::Error(_)) => Ok(false),
+        Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(false),
+        Err(TryLockError::Error(e)) => Err(refuse(path, e.kind(), describe(&e))),
     }
 }
 
@@ -67,14 +63,12 @@ impl FileDevice {
         let mut open = File::options();
         open.read(true).write(!options.read_only).create(create.is_some());
         let file = open.open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() {
+        if !file.metadata().map_err(failed)?.is_file() {
             return Err(refuse(path, io::ErrorKind::InvalidInput, "is not a disk image"));
         }
-        if options.exclusive {
-            lock(&file, path, options.read_only)?;
-        }
-        let mut size = meta.len();
+        let locked = !options.exclusive || lock(&file, path, options.read_only)?;
+        // (Its last user may have changed it before it was locked.)
+        let mut size = file.metadata().map_err(failed)?.len();
         if let Some(wanted) = create.filter(|wanted| *wanted > size) {
             file.set_len(wanted).map_err(failed)?;
             size = wanted;
@@ -87,9 +81,7 @@ impl FileDevice {
             path: path.to_owned(),
             size: size.into(),
             read_only: options.read_only,
-            writable: OnceLock::new(),
-            opening: Mutex::new(()),
-            exclusive: options.exclusive,
+            locked,
             flushes: FlushCoalescer::new(),
         })
     }
@@ -148,25 +140,6 @@ impl FileDevice {
     pub fn is_direct(&self) -> bool {
         false
     }
-
-    fn file(&self) -> &File {
-        self.writable.get().unwrap_or(&self.file)
-    }
-
-    /// Opens an image for writing that is open read-only. Its shared lock is given up for that: if
-    /// a writer comes in between, this stays without one, as the error says.
-    fn again(&self) -> Result<File> {
-        let failed = |e: io::Error| refuse(&self.path, e.kind(), describe(&e));
-        let file = File::options().read(true).write(true).open(&self.path).map_err(failed)?;
-        if self.exclusive {
-            let _ = self.file.unlock();
-            if let Err(error) = lock(&file, &self.path, false) {
-                let _ = self.file.try_lock_shared();
-                return Err(error);
-            }
-        }
-        Ok(file)
-    }
 }
 
 /// Writes all of the buffer.
@@ -188,25 +161,32 @@ impl BlockDevice for FileDevice {
     }
 
     fn size_now(&self) -> u64 {
-        self.file().metadata().map_or_else(|_| self.size(), |meta| meta.len())
+        self.file.metadata().map_or_else(|_| self.size(), |meta| meta.len())
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only && self.writable.get().is_none()
+        self.read_only
     }
 
+    /// Fails: a name may lead to another file by now, and `std` does not tell files apart here.
     fn make_writable(&self) -> Result<()> {
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_read_only() {
-            let _ = self.writable.set(self.again()?);
+        match self.read_only {
+            true => {
+                let why = "was opened read-only: close it, and open it for writing";
+                Err(refuse(&self.path, io::ErrorKind::ReadOnlyFilesystem, why))
+            }
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn is_locked(&self) -> bool {
+        self.locked
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let len = buf.len() as u64;
         check_range(DeviceOp::Read, offset, len, self.size())?;
-        let read = sys::read_exact_at(self.file(), buf, offset);
+        let read = sys::read_exact_at(&self.file, buf, offset);
         read.map_err(|e| DeviceError::new(DeviceOp::Read, offset, len, e))
     }
 
@@ -214,7 +194,7 @@ impl BlockDevice for FileDevice {
         let len = buf.len() as u64;
         check_writable(DeviceOp::Write, offset, len, self.is_read_only())?;
         check_range(DeviceOp::Write, offset, len, self.size())?;
-        let written = write_all(self.file(), buf, offset);
+        let written = write_all(&self.file, buf, offset);
         written.map_err(|e| DeviceError::new(DeviceOp::Write, offset, len, e))
     }
 
@@ -235,7 +215,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let sync = || {
-            let synced = self.file().sync_all();
+            let synced = self.file.sync_all();
             synced.map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size(), e))
         };
         self.flushes.run(sync)
@@ -250,10 +230,10 @@ impl BlockDevice for FileDevice {
         let old = self.size();
         // Requests keep inside of what is there at every instant.
         self.size.store(bytes.min(old), Ordering::Release);
-        let changed = self.file().set_len(bytes);
+        let changed = self.file.set_len(bytes);
         self.size.store(if changed.is_ok() { bytes } else { old }, Ordering::Release);
         changed.map_err(|e| DeviceError::new(DeviceOp::Resize, 0, bytes, e))?;
-        let synced = self.file().sync_all();
+        let synced = self.file.sync_all();
         synced.map_err(|e| DeviceError::new(DeviceOp::Flush, 0, bytes, e))
     }
 }

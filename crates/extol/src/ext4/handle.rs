@@ -8,6 +8,7 @@ use extol_block::open::{self, OpenName, Opened, Window};
 use extol_block::{OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
+use super::claim::{Claim, Closable};
 use super::{Batch, Ext4};
 use crate::error::OpenResult;
 use crate::mount::{self, Purpose, close};
@@ -17,14 +18,21 @@ use crate::services::lazy_init;
 use crate::stats::Stats;
 
 impl Ext4 {
-    /// Opens a volume on any device. Recovers its journal and finishes orphans if needed.
+    /// Opens a volume on any device. Recovers its journal and finishes orphans if needed. A device
+    /// that is open for writing in this process, or open at all if this is to write, is busy; other
+    /// processes are kept away by the locks of the device, if it has any.
     ///
     /// # Errors
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        Ok(Arc::new(Self::opened(device, options)?))
+    }
+
+    fn opened(device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
+        let claim = Claim::take(&device, !options.access.read_only)?;
         let (fs, threads, _) = mount::open(Purpose::Use, Arc::clone(&device), options)?;
-        Ok(Arc::new(Self::new(device, &fs, threads)))
+        Ok(Self::new(device, &fs, threads, claim))
     }
 
     /// Opens a volume by the name that the commands take: a disk image, a block device, a
@@ -37,11 +45,17 @@ impl Ext4 {
     pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
         let opened = open_device(path.as_ref(), options)?;
         let options = options.clone().for_opened(&opened);
-        Self::open(opened.device, &options)
+        let closable = Arc::new(Closable::new(opened.device));
+        let fs = Self::opened(closable.clone(), &options);
+        let mut fs = fs.map_err(|error| error.of(path.as_ref()))?;
+        fs.closable = Some(closable);
+        Ok(Arc::new(fs))
     }
 
-    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly`
-    /// afterwards. The second call does nothing and gives the result of the first.
+    /// Writes everything home, marks the volume clean, and closes the device if
+    /// [`open_path`](Self::open_path) has opened it, also after an error. Afterwards changes fail
+    /// with `ReadOnly`, and reads may fail. The second call does nothing and gives the result of
+    /// the first. A mount of the volume by this process is to be ended before.
     ///
     /// # Errors
     /// If something could not be written; the volume then needs recovery, which the next mount
@@ -50,6 +64,8 @@ impl Ext4 {
         let mut slot = self.threads.lock();
         if let Some(mut threads) = slot.take() {
             let result = close::close(&self.fs(), &mut threads);
+            drop(threads);
+            self.give_up();
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
@@ -76,6 +92,15 @@ impl Ext4 {
     pub fn crash(&self) {
         let threads = self.threads.lock().take();
         close::crash(&self.fs(), threads);
+        self.give_up();
+    }
+
+    /// Others may have the device.
+    fn give_up(&self) {
+        if let Some(device) = &self.closable {
+            device.close();
+        }
+        drop(self.claim.lock().take());
     }
 
     /// True if an error has stopped the volume: it is read-only until a remount with `rw`.
@@ -94,13 +119,23 @@ impl Ext4 {
     /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
     /// possible now. Nothing has changed then.
     pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
-        match &mut *self.threads.lock() {
-            Some(threads) => match self.reopen(threads, list) {
-                Some(reopened) => reopened,
-                None => remount::remount(&self.fs(), threads, list),
-            },
-            None => Err(RemountError("the volume was closed".into())),
-        }
+        let mut threads = self.threads.lock();
+        let Some(threads) = &mut *threads else {
+            return Err(RemountError("the volume was closed".into()));
+        };
+        let will_write = !self.is_read_only() || list.split(',').any(|word| word.trim() == "rw");
+        self.claims(will_write).map_err(|error| RemountError(error.line()))?;
+        let done = match self.reopen(threads, list) {
+            Some(reopened) => reopened,
+            None => remount::remount(&self.fs(), threads, list),
+        };
+        let _ = self.claims(!self.is_read_only());
+        done
+    }
+
+    /// Claims the device as one that is written, or only read.
+    fn claims(&self, writes: bool) -> OpenResult<()> {
+        self.claim.lock().as_ref().map_or(Ok(()), |claim| claim.change(writes))
     }
 
     /// Lines that the user should see about this mount: what it does not do, and why.

@@ -1,7 +1,7 @@
 //! Listing: one directory, or everything below one.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
@@ -256,6 +256,12 @@ impl WalkItem {
     #[must_use]
     pub fn attr(&self) -> &Attr {
         &self.attr
+    }
+
+    /// The last name of the path; `None` for the walk's start if that is the root.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&OsStr> {
+        self.path.file_name()
     }
 
     /// How many directories below the start: 0 for itself.

@@ -233,11 +233,15 @@ impl File {
         self.fs().read_on(self.node.ino(), offset, buf, &self.ahead)
     }
 
-    /// Writes at an offset; fewer bytes than given only if the volume is full.
+    /// Writes at an offset; fewer bytes than given only if the volume is full. A file that was
+    /// opened to append is written at its end, whatever the offset, as by pwrite(2) of Linux.
     ///
     /// # Errors
     /// `AccessDenied` if it was not opened for writing; `NoSpace`, `FileTooLarge`.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if self.append {
+            return self.append(data).map(|(_, written)| written);
+        }
         self.check_write()?;
         self.fs().write(self.node.ino(), offset, data)
     }

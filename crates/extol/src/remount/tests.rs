@@ -52,6 +52,8 @@ fn read_only_and_back() {
         let mut bytes = [0; 6];
         again.read(found.id.ino, 0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"before");
+        assert!(fs.remount("rw").unwrap_err().0.contains("open in this process"));
+        drop(again);
         fs.remount("rw").unwrap();
         assert!(!fs.is_read_only());
         assert!(crate::info(&device).unwrap().needs_recovery, "marked before the first change");

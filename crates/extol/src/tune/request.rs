@@ -395,6 +395,7 @@ fn hash(name: &str) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::super::features;
+    use super::super::words::{DEFAULT_OPTIONS, FEATURES};
     use super::*;
 
     #[test]

@@ -19,12 +19,12 @@ fn two_writers_of_an_image_are_refused() {
     let path = image(&dir, MIB);
     let (rw, ro) = (OpenOptions::read_write(), OpenOptions::read_only());
     let first = open(&path, &rw);
-    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "another process", "unmount"]);
-    assert_busy(FileDevice::open(&path, &ro), &["disk.img", "for writing"]);
+    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "this process", "close it"]);
+    assert_busy(FileDevice::open(&path, &ro), &["disk.img", "this process"]);
     open(&path, &ro.clone().exclusive(false));
     drop(first);
     let readers = [open(&path, &ro), open(&path, &ro)];
-    assert_busy(FileDevice::open(&path, &rw), &["read-only"]);
+    assert_busy(FileDevice::open(&path, &rw), &["this process"]);
     drop(readers);
     open(&path, &rw);
 }
@@ -60,8 +60,8 @@ fn two_writers_of_a_block_device_are_refused() {
     let rw = OpenOptions::read_write();
     let device = open(&disk.node, &rw);
     assert_busy(FileDevice::open(&disk.node, &rw), &[&disk.node, "in use"]);
-    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "another process"]);
-    assert_busy(FileDevice::open(&path, &OpenOptions::read_only()), &["disk.img", "for writing"]);
+    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "this process"]);
+    assert_busy(FileDevice::open(&path, &OpenOptions::read_only()), &["disk.img", "this process"]);
     drop(device);
 
     let by_file = open(&path, &rw);

@@ -1,6 +1,7 @@
 //! Paths on a volume in memory.
 
 mod lists;
+mod opens;
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -396,33 +397,6 @@ fn open_files() {
     );
     assert!(matches!(fs.open_file("/kept", &OpenOptions::new()), Err(FsError::Invalid(_))));
     fs.open_file("/", OpenOptions::new().read(true)).unwrap().sync_all().unwrap();
-    finish(&fs);
-}
-
-/// Appends through several handles do not overwrite each other.
-#[test]
-fn appends_are_one_step() {
-    let fs = volume();
-    std::thread::scope(|scope| {
-        for nr in 0..4_u8 {
-            let fs = &fs;
-            scope.spawn(move || {
-                let how = OpenOptions::new().append(true).create(true).clone();
-                let mut file = fs.open_file("/log", &how).unwrap();
-                for _ in 0..500 {
-                    file.write_all(&[nr; 7]).unwrap();
-                    let end = file.stream_position().unwrap();
-                    assert!(end % 7 == 0 && end <= file.metadata().unwrap().size);
-                }
-            });
-        }
-    });
-    let log = fs.read_file("/log").unwrap();
-    assert_eq!(log.len(), 4 * 500 * 7);
-    for nr in 0..4 {
-        let records = log.chunks(7).filter(|record| **record == [nr; 7]).count();
-        assert_eq!(records, 500);
-    }
     finish(&fs);
 }
 
