@@ -260,7 +260,7 @@ pub fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()>
 /// Refuses a change of a device that was opened read-only.
 fn check_writable(op: DeviceOp, offset: u64, len: u64, read_only: bool) -> Result<()> {
     if read_only {
-        return Err(DeviceError::new(op, offset, len, sys::error(libc::EROFS)));
+        return Err(DeviceError::new(op, offset, len, sys::read_only()));
     }
     Ok(())
 }

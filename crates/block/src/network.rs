@@ -47,7 +47,7 @@ impl NetworkDevice {
     pub fn open(uri: &Uri, read_only: bool, start: u64) -> io::Result<Self> {
         let client = Client::connect_to(uri, start).map_err(extol_nbd::Error::into_io)?;
         if !read_only && client.export().flags.contains(ExportFlags::READ_ONLY) {
-            return Err(refusal());
+            return Err(crate::sys::read_only());
         }
         Ok(Self {
             path: PathBuf::from(uri.to_string()),
@@ -182,10 +182,6 @@ impl NetworkDevice {
     }
 }
 
-fn refusal() -> io::Error {
-    crate::sys::error(libc::EROFS)
-}
-
 impl BlockDevice for NetworkDevice {
     fn size(&self) -> u64 {
         self.client.export().size
@@ -201,7 +197,7 @@ impl BlockDevice for NetworkDevice {
 
     fn make_writable(&self) -> Result<()> {
         if self.is_read_only() && self.has(ExportFlags::READ_ONLY) {
-            return Err(DeviceError::new(DeviceOp::Open, 0, 0, refusal()));
+            return Err(DeviceError::new(DeviceOp::Open, 0, 0, crate::sys::read_only()));
         }
         self.read_only.store(false, Ordering::Relaxed);
         Ok(())

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::mkfs::MkfsError;
 use extol_block::DeviceError;
-use extol_vfs::{bytes_text, errno_of, plain};
+use extol_vfs::{bytes_text, errno_of, kind_of, plain};
 
 /// Why an image could not be made. Each is one line that says what to change.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ impl From<BuildError> for io::Error {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
             BuildError::Device(error) => error.source.kind(),
-            error => Self::from_raw_os_error(error.errno()).kind(),
+            error => kind_of(error.errno()),
         };
         Self::new(kind, error)
     }

@@ -1,6 +1,6 @@
 //! The tables from errors to Linux's errno, and from [`FsError`] to [`io::ErrorKind`].
 
-use std::io;
+use std::io::{self, ErrorKind as Kind};
 
 use crate::FsError;
 
@@ -41,31 +41,45 @@ impl FsError {
     }
 }
 
-/// Linux's number of an error of the system: its own, or that of its kind; EIO for others.
+/// Linux's numbers of kinds. Of those with the same number the first one is meant by it.
+const KINDS: [(Kind, i32); 13] = [
+    (Kind::NotFound, 2),
+    (Kind::PermissionDenied, 13),
+    (Kind::ResourceBusy, 16),
+    (Kind::AlreadyExists, 17),
+    (Kind::NotADirectory, 20),
+    (Kind::IsADirectory, 21),
+    (Kind::InvalidInput, 22),
+    (Kind::InvalidData, 22),
+    (Kind::FileTooLarge, 27),
+    (Kind::StorageFull, 28),
+    (Kind::ReadOnlyFilesystem, 30),
+    (Kind::Unsupported, 95),
+    (Kind::QuotaExceeded, 122),
+];
+
+/// Linux's number of an error of the system: its own on Linux, else that of its kind; EIO for
+/// others.
 #[must_use]
 pub fn errno_of(error: &io::Error) -> i32 {
-    use io::ErrorKind as Kind;
-    error.raw_os_error().unwrap_or(match error.kind() {
-        Kind::NotFound => 2,
-        Kind::PermissionDenied => 13,
-        Kind::ResourceBusy => 16,
-        Kind::AlreadyExists => 17,
-        Kind::NotADirectory => 20,
-        Kind::IsADirectory => 21,
-        Kind::InvalidInput | Kind::InvalidData => 22,
-        Kind::FileTooLarge => 27,
-        Kind::StorageFull => 28,
-        Kind::ReadOnlyFilesystem => 30,
-        Kind::Unsupported => 95,
-        Kind::QuotaExceeded => 122,
-        _ => 5,
-    })
+    // (The numbers of other systems are others.)
+    let own = error.raw_os_error().filter(|_| cfg!(target_os = "linux"));
+    let of_kind = || KINDS.iter().find(|(kind, _)| *kind == error.kind());
+    own.unwrap_or_else(|| of_kind().map_or(5, |(_, number)| *number))
+}
+
+/// The kind of Linux's number; `Other` for one that is not known.
+#[must_use]
+pub fn kind_of(number: i32) -> Kind {
+    if cfg!(target_os = "linux") {
+        return io::Error::from_raw_os_error(number).kind();
+    }
+    KINDS.iter().find(|(_, known)| *known == number).map_or(Kind::Other, |(kind, _)| *kind)
 }
 
 /// The kind that comes nearest, and the error itself inside.
 impl From<FsError> for io::Error {
     fn from(error: FsError) -> Self {
-        use io::ErrorKind as Kind;
         let kind = match &error {
             FsError::NotFound => Kind::NotFound,
             FsError::Exists => Kind::AlreadyExists,
@@ -135,6 +149,19 @@ mod tests {
             FsError::corrupt("x"),
             FsError::Io("x".into()),
         ]
+    }
+
+    /// What other systems take the kinds for is what Linux says of the numbers.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn numbers_of_kinds_are_linux_s() {
+        for (kind, number) in KINDS {
+            assert_eq!(errno_of(&kind.into()), number);
+            if kind != Kind::InvalidData {
+                assert_eq!(kind_of(number), kind);
+            }
+        }
+        assert_eq!(errno_of(&io::Error::from_raw_os_error(40)), 40);
     }
 
     /// The standard library knows Linux's numbers, too.

@@ -24,7 +24,7 @@ mod size;
 mod types;
 
 pub use caller::{acting_for, caller, directly, is_direct};
-pub use errno::errno_of;
+pub use errno::{errno_of, kind_of};
 pub use error::{FsError, RemountError, Result};
 pub use fragments::{Defragmented, Fragments, Outcome};
 pub use mode::Mode;

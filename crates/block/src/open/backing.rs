@@ -5,6 +5,7 @@
 //!   name there is only what came with it. All are opened for reading.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,18 +100,17 @@ fn file_id(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// True if two files have the same owner. (Where files have none that is a number, a file beside
-/// the image is taken for one of its owner.)
-fn is_of_same_owner(one: &std::fs::Metadata, other: &std::fs::Metadata) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        one.uid() == other.uid()
-    }
-    #[cfg(not(unix))]
-    {
-        one.is_file() && other.is_file()
-    }
+/// True if two files have the same owner.
+#[cfg(unix)]
+fn is_of_same_owner(one: &Metadata, other: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    one.uid() == other.uid()
+}
+
+/// True: no owner is a number, and a file beside the image is taken for one of its owner.
+#[cfg(not(unix))]
+fn is_of_same_owner(_one: &Metadata, _other: &Metadata) -> bool {
+    true
 }
 
 fn begins_as_qcow2(file: &FileDevice) -> bool {

@@ -27,10 +27,10 @@ pub(crate) enum RangeLock {
     Unlocked,
 }
 
-/// The error of an errno.
+/// The error of a write to what is only read.
 #[cfg(unix)]
-pub(crate) fn error(errno: i32) -> std::io::Error {
-    std::io::Error::from_raw_os_error(errno)
+pub(crate) fn read_only() -> std::io::Error {
+    std::io::Error::from_raw_os_error(libc::EROFS)
 }
 
 /// Fills a buffer from an offset.

@@ -3,12 +3,9 @@
 use std::fs::File;
 use std::io;
 
-/// The error of an errno. (The numbers of this system's errors are others.)
-pub(crate) fn error(errno: i32) -> io::Error {
-    match errno {
-        libc::EROFS => io::ErrorKind::ReadOnlyFilesystem.into(),
-        _ => io::Error::other("input/output error"),
-    }
+/// The error of a write to what is only read. (Linux's number would be that of another error.)
+pub(crate) fn read_only() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
 }
 
 /// Fills a buffer from an offset.
