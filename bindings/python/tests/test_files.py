@@ -50,6 +50,32 @@ def test_modes(volume: extol.Volume) -> None:
     assert volume.read_bytes("/a") == "ä\r\n".encode("utf-16-le")
 
 
+def test_types_are_those_of_the_builtin(volume: extol.Volume) -> None:
+    """Statically as well: mypy compares the declared types with what `open` is said to give."""
+    path = volume.path("/a")
+    text: io.TextIOWrapper = volume.open("/a", "w")
+    text.close()
+    reader: io.BufferedReader = volume.open("/a", "rb")
+    writer: io.BufferedWriter = path.open("ab")
+    both: io.BufferedRandom = path.open("r+b")
+    raw: extol.File = volume.open("/a", "rb", buffering=0)
+    other: extol.File = path.open("rb", 0)
+    raw.fsync()
+    again: io.TextIOWrapper = path.open()
+    kinds = [
+        (text, io.TextIOWrapper),
+        (reader, io.BufferedReader),
+        (writer, io.BufferedWriter),
+        (both, io.BufferedRandom),
+        (raw, extol.File),
+        (other, extol.File),
+        (again, io.TextIOWrapper),
+    ]
+    for file, kind in kinds:
+        assert type(file) is kind
+        file.close()
+
+
 def test_appends_do_not_overwrite_each_other(volume: extol.Volume) -> None:
     def work(nr: int) -> None:
         with volume.open("/log", "ab", buffering=0) as file:
@@ -83,7 +109,7 @@ def test_raw(volume: extol.Volume) -> None:
             with pytest.raises(OSError):
                 file.truncate(wrong)
         with pytest.raises(TypeError):
-            file.pwrite(5, 0)  # not five zeros
+            file.pwrite(5, 0)  # type: ignore[arg-type]  # not five zeros
         with pytest.raises(ValueError, match="whence"):
             file.seek(0, 9)
         file.fsync()

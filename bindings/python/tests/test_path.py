@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
+import subprocess
+from typing import Any, Callable
 
 import extol
+import fsspec
 import pytest
+from extol.fsspec import ExtolFileSystem
 
 
 def test_like_pathlib(volume: extol.Volume, tmp_path: pathlib.Path) -> None:
@@ -60,3 +66,85 @@ def test_of_one_volume(volume: extol.Volume) -> None:
     assert repr(a / "b") == "extol.Path('/a/b')" and sorted([a / "b", a]) == [a, a / "b"]
     with pytest.raises(ValueError, match="pattern"):
         list(a.glob("/x"))
+
+
+def test_functions_of_the_host_refuse_it(volume: extol.Volume, tmp_path: pathlib.Path) -> None:
+    """What has that name on the host is not touched."""
+    host = tmp_path / "tree"
+    host.mkdir()
+    (host / "file").write_text("of the host")
+    volume.makedirs(str(host))
+    volume.write_bytes(str(host / "file"), b"of the volume")
+    tree = volume.path(str(host))
+    (entry,) = volume.scandir(str(host))
+    volume.mkdir("/dirs")
+    volume.mkdir("/dirs/one")
+    (directory,) = volume.scandir("/dirs")
+    calls: list[tuple[Callable[..., Any], list[Any]]] = [
+        (open, [tree / "file"]),
+        (open, [entry]),
+        (os.remove, [tree / "file"]),
+        (os.remove, [entry]),
+        (os.listdir, [tree]),
+        (os.stat, [entry]),
+        (os.walk, [tree]),
+        (shutil.rmtree, [tree]),
+        (shutil.rmtree, [directory]),
+        (shutil.copy, [tree / "file", tmp_path / "copy"]),
+        (shutil.move, [tree, tmp_path / "moved"]),
+        (pathlib.Path, [tree]),
+        (pathlib.Path, [entry]),
+        (subprocess.run, [["ls", tree]]),
+        (extol.open, [tree / "file"]),
+        (extol.mkfs, [tree / "file", 16 << 20]),
+        (extol.build, [tmp_path / "new.img", tree]),
+        (extol.check, [entry]),
+        (extol.replay, [entry]),
+    ]
+    for function, arguments in calls:
+        with pytest.raises(TypeError):
+            found = function(*arguments)
+            list(found)
+    fs = ExtolFileSystem(volume)
+    for path in (tree / "file", entry):
+        with pytest.raises(TypeError):
+            fs.cat(path)
+        with pytest.raises(TypeError):
+            fs.rm(path)
+    for named in (tree, entry):
+        assert not isinstance(named, os.PathLike)
+    with pytest.raises((TypeError, AttributeError)):
+        fsspec.open(tree / "file").open()
+    assert (host / "file").read_text() == "of the host" and volume.exists(tree / "file")
+
+
+def test_functions_of_its_volume_take_it(volume: extol.Volume, tmp_path: pathlib.Path) -> None:
+    tree = volume.path("/tree")
+    volume.mkdir(tree)
+    with volume.open(tree / "file", "w") as file:
+        file.write("hello")
+    (entry,) = volume.scandir(tree)
+    assert volume.stat(entry).st_size == 5 and volume.read_bytes(entry) == b"hello"
+    assert volume.listdir(tree) == ["file"]
+    assert [top for top, _, _ in volume.walk(tree)] == ["/tree"]
+    (raw,) = volume.scandir(b"/tree")
+    assert volume.stat(raw).st_size == 5
+    volume.symlink(entry, tree / "link")
+    assert volume.readlink(tree / "link") == "/tree/file" and (tree / "link").samefile(entry)
+    assert volume.path("/other", tree / "file") == tree / "file"
+    assert volume.path("/x") / (tree / "file") == tree / "file"
+    assert (tree / "file").relative_to(tree) == pathlib.PurePosixPath("file")
+    (tree / "file").rename(tree / "renamed")
+    volume.rename(tree / "renamed", "/renamed")
+    volume.rmtree(tree)
+    assert not tree.exists()
+    # A path of another volume is another file.
+    other = tmp_path / "other.img"
+    extol.mkfs(other, 16 << 20)
+    with extol.open(other) as wrong:
+        (stray,) = wrong.scandir("/")
+        for call in (volume.rmtree, volume.stat, volume.listdir, volume.path("/").joinpath):
+            for path in (wrong.path("/renamed"), stray):
+                with pytest.raises(ValueError, match="another volume"):
+                    call(path)
+    assert volume.exists("/renamed")

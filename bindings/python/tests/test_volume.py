@@ -241,7 +241,7 @@ def test_dropped_while_an_exception_is_on_its_way(image: pathlib.Path) -> None:
 def test_a_volume_lives_as_long_as_its_files(image: pathlib.Path) -> None:
     def make() -> io.TextIOWrapper:
         volume = extol.open(image)
-        file: io.TextIOWrapper = volume.open("/a", "w")
+        file = volume.open("/a", "w")
         return file
 
     file = make()

@@ -17,19 +17,24 @@ hello
 True
 
 Paths begin at the root of the volume, with or without a slash. They are `str`, `bytes` or
-`os.PathLike`; functions give names back as `bytes` where they were given `bytes`, as those of `os`
-do. No path leads out of a volume. Errors are `OSError` and its subclasses, with Linux's errno.
+`os.PathLike`, or a `Path` or `DirEntry` of the volume, which functions of the host refuse.
+Functions give names back as `bytes` where they were given `bytes`, as those of `os` do. No path
+leads out of a volume. Errors are `OSError` and its subclasses, with Linux's errno.
 
 A volume may be used by many threads. Whatever reads or writes runs without the GIL.
 """
 
 from ._extol import __version__
+from ._entries import DirEntry, StatVfs
+from ._file import File
 from ._images import Finding, Report, build, check, mkfs, replay
+from ._open import open  # noqa: A004
 from ._path import Path
-from ._volume import DirEntry, StatVfs, Volume, open  # noqa: A004
+from ._volume import Volume
 
 __all__ = [
     "DirEntry",
+    "File",
     "Finding",
     "Path",
     "Report",

@@ -7,14 +7,30 @@ import stat as modes
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
+
+from ._names import OfVolume, StrVolumePath, Text, VolumePath, text
 
 if TYPE_CHECKING:
+    import io
+
+    from _typeshed import (
+        OpenBinaryMode,
+        OpenBinaryModeReading,
+        OpenBinaryModeUpdating,
+        OpenBinaryModeWriting,
+        OpenTextMode,
+    )
+
+    from ._file import File
     from ._volume import Volume
 
 
-class Path:
+class Path(OfVolume):
     """A path of a volume: what `pathlib.Path` is for the host.
+
+    Its methods and the functions of its volume take it. It is no `os.PathLike`, so `open` and
+    `shutil.rmtree` of the host refuse it; `str(path)` is its text.
 
     >>> import extol, tempfile
     >>> image = tempfile.mkdtemp() + "/disk.img"
@@ -29,18 +45,21 @@ class Path:
 
     __slots__ = ("_pure", "volume")
 
-    def __init__(self, volume: Volume, *parts: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, volume: Volume, *parts: StrVolumePath) -> None:
         self.volume = volume
         """The volume."""
-        self._pure = PurePosixPath("/", *parts)
+        self._pure = PurePosixPath("/", *map(self._text, parts))
+
+    def _text(self, other: VolumePath) -> str:
+        return os.fsdecode(text(self.volume, other))
 
     def _of(self, pure: PurePosixPath) -> Path:
         path = object.__new__(type(self))
         path.volume, path._pure = self.volume, pure
         return path
 
-    def __fspath__(self) -> str:
-        return str(self._pure)
+    def _place(self) -> tuple[Volume, Text]:
+        return self.volume, str(self._pure)
 
     def __str__(self) -> str:
         return str(self._pure)
@@ -59,12 +78,12 @@ class Path:
     def __hash__(self) -> int:
         return hash((id(self.volume), self._pure))
 
-    def __truediv__(self, other: Union[str, os.PathLike[str]]) -> Path:
-        return self._of(self._pure / other)
+    def __truediv__(self, other: StrVolumePath) -> Path:
+        return self.joinpath(other)
 
-    def joinpath(self, *others: Union[str, os.PathLike[str]]) -> Path:
+    def joinpath(self, *others: StrVolumePath) -> Path:
         """This path, with others below it."""
-        return self._of(self._pure.joinpath(*others))
+        return self._of(self._pure.joinpath(*map(self._text, others)))
 
     @property
     def name(self) -> str:
@@ -101,13 +120,13 @@ class Path:
         """All directories above, the nearest first."""
         return [self._of(pure) for pure in self._pure.parents]
 
-    def relative_to(self, other: Union[str, os.PathLike[str]]) -> PurePosixPath:
+    def relative_to(self, other: StrVolumePath) -> PurePosixPath:
         """The way from another path to this one."""
-        return self._pure.relative_to(PurePosixPath("/", other))
+        return self._pure.relative_to(PurePosixPath("/", self._text(other)))
 
-    def is_relative_to(self, other: Union[str, os.PathLike[str]]) -> bool:
+    def is_relative_to(self, other: StrVolumePath) -> bool:
         """True if it lies below another path."""
-        return self._pure.is_relative_to(PurePosixPath("/", other))
+        return self._pure.is_relative_to(PurePosixPath("/", self._text(other)))
 
     def match(self, pattern: str) -> bool:
         """True if the path is as a pattern says."""
@@ -153,7 +172,7 @@ class Path:
         """True for a symbolic link."""
         return self.volume.islink(self)
 
-    def samefile(self, other: Union[str, os.PathLike[str]]) -> bool:
+    def samefile(self, other: StrVolumePath) -> bool:
         """True if both lead to the same file."""
         if isinstance(other, Path) and other.volume is not self.volume:
             return False
@@ -206,6 +225,40 @@ class Path:
             elif fnmatchcase(name, first):
                 yield from (self / name)._glob(rest)
 
+    @overload
+    def open(
+        self,
+        mode: OpenTextMode = "r",
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> io.TextIOWrapper: ...
+    @overload
+    def open(self, mode: OpenBinaryMode, buffering: Literal[0]) -> File: ...
+    @overload
+    def open(
+        self, mode: OpenBinaryModeUpdating, buffering: Literal[-1, 1] = -1
+    ) -> io.BufferedRandom: ...
+    @overload
+    def open(
+        self, mode: OpenBinaryModeWriting, buffering: Literal[-1, 1] = -1
+    ) -> io.BufferedWriter: ...
+    @overload
+    def open(
+        self, mode: OpenBinaryModeReading, buffering: Literal[-1, 1] = -1
+    ) -> io.BufferedReader: ...
+    @overload
+    def open(self, mode: OpenBinaryMode, buffering: int = -1) -> Union[File, io.BufferedIOBase]: ...
+    @overload
+    def open(
+        self,
+        mode: str,
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> Any: ...
     def open(
         self,
         mode: str = "r",
@@ -224,7 +277,7 @@ class Path:
     def read_text(self, encoding: str = "utf-8", errors: Optional[str] = None) -> str:
         """The contents as text."""
         with self.open("r", encoding=encoding, errors=errors) as file:
-            return str(file.read())
+            return file.read()
 
     def write_bytes(self, data: bytes) -> int:
         """Replaces the contents."""
@@ -235,7 +288,7 @@ class Path:
     ) -> int:
         """Replaces the contents by a text."""
         with self.open("w", encoding=encoding, errors=errors) as file:
-            return int(file.write(data))
+            return file.write(data)
 
     def touch(self, mode: int = 0o644, exist_ok: bool = True) -> None:
         """Makes an empty file, or sets the times of the one that is there."""
@@ -268,19 +321,19 @@ class Path:
             if not missing_ok:
                 raise
 
-    def rename(self, target: Union[str, os.PathLike[str]]) -> Path:
+    def rename(self, target: StrVolumePath) -> Path:
         """Renames; returns the new path."""
-        new = self._of(PurePosixPath("/", target))
+        new = self._of(PurePosixPath("/", self._text(target)))
         self.volume.rename(self, new)
         return new
 
     replace = rename
 
-    def symlink_to(self, target: Union[str, os.PathLike[str]]) -> None:
+    def symlink_to(self, target: StrVolumePath) -> None:
         """Makes this path a symbolic link."""
         self.volume.symlink(target, self)
 
-    def hardlink_to(self, target: Union[str, os.PathLike[str]]) -> None:
+    def hardlink_to(self, target: StrVolumePath) -> None:
         """Makes this path another name of a file."""
         self.volume.link(target, self)
 

@@ -2,161 +2,32 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import stat as modes
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 from . import _extol
+from ._entries import DirEntry, Entries, StatVfs
 from ._file import File, _raw_bytes
+from ._names import LEADS_NOWHERE, StrVolumePath, VolumePath, text
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from _typeshed import (
+        OpenBinaryMode,
+        OpenBinaryModeReading,
+        OpenBinaryModeUpdating,
+        OpenBinaryModeWriting,
+        OpenTextMode,
+    )
+
     from ._path import Path
 
-StrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-
 _RENAME_EXCHANGE = 2
-
-# The path is not one of a file that is there.
-_LEADS_NOWHERE = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-)
-
-
-class StatVfs(NamedTuple):
-    """Sizes of a volume, with the names of `os.statvfs`."""
-
-    f_bsize: int
-    f_frsize: int
-    f_blocks: int
-    f_bfree: int
-    f_bavail: int
-    f_files: int
-    f_ffree: int
-    f_favail: int
-    f_namemax: int
-
-
-class DirEntry:
-    """An entry of a directory, with the names of `os.DirEntry`."""
-
-    __slots__ = ("_ino", "_kind", "_volume", "name", "path")
-
-    def __init__(
-        self, volume: Volume, name: Union[str, bytes], path: Union[str, bytes], ino: int, kind: int
-    ) -> None:
-        self._volume, self._ino, self._kind = volume, ino, kind
-        self.name = name
-        """The name alone."""
-        self.path = path
-        """The path that the directory was given by, and the name."""
-
-    def __fspath__(self) -> Union[str, bytes]:
-        return self.path
-
-    def __repr__(self) -> str:
-        return f"<DirEntry {self.name!r}>"
-
-    def inode(self) -> int:
-        """The inode number."""
-        return self._ino
-
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Attributes."""
-        return self._volume.stat(self.path, follow_symlinks=follow_symlinks)
-
-    def _is(self, kind: int, follow_symlinks: bool) -> bool:
-        if self._kind and not (follow_symlinks and modes.S_ISLNK(self._kind)):
-            return modes.S_IFMT(self._kind) == kind
-        try:
-            return modes.S_IFMT(self.stat(follow_symlinks=follow_symlinks).st_mode) == kind
-        except OSError as error:
-            if error.errno in _LEADS_NOWHERE:
-                return False
-            raise
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """True for a directory."""
-        return self._is(modes.S_IFDIR, follow_symlinks)
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """True for a regular file."""
-        return self._is(modes.S_IFREG, follow_symlinks)
-
-    def is_symlink(self) -> bool:
-        """True for a symbolic link."""
-        return self._is(modes.S_IFLNK, False)
-
-
-class _Entries:
-    """What `scandir` gives: an iterator that `with` takes."""
-
-    def __init__(self, entries: Iterator[DirEntry]) -> None:
-        self._entries = entries
-
-    def __iter__(self) -> _Entries:
-        return self
-
-    def __next__(self) -> DirEntry:
-        return next(self._entries)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        self._entries = iter(())
-
-
-def open(  # noqa: A001
-    name: Any, options: str = "", *, read_only: bool = False
-) -> Volume:
-    """Opens a volume: a disk image, a block device, a partition of one (`"disk.img:2"`), a tag
-    (`"LABEL=data"`), an address (`"nbd://host/export"`), or an open binary file that can be sought.
-
-    A journal with work in it is replayed; with `read_only` that is done in memory if the device is
-    not to be written. `options` are those of `mount -o`.
-    """
-    is_file = hasattr(name, "seek") and hasattr(name, "read")
-    writable = not read_only and (not is_file or name.writable())
-    if not writable:
-        options = _read_only(options)
-    if not is_file:
-        return Volume(_extol.RawVolume.open(os.fsencode(name), options))
-    if (path := _path_of(name)) is not None:
-        if writable:
-            name.flush()
-        return Volume(_extol.RawVolume.open(path, options))
-    size = name.seek(0, io.SEEK_END)
-    return Volume(_extol.RawVolume.of_file(name, size, writable, options))
-
-
-def _read_only(options: str) -> str:
-    """These options, for reading."""
-    return f"ro,{options}" if options else "ro"
-
-
-def _path_of(file: Any) -> Optional[bytes]:
-    """A way to the file or device of the host that a file object is, which is used by itself then:
-    it is locked, and made durable, as one that is opened by its name."""
-    try:
-        number = file.fileno()
-        mode = os.fstat(number).st_mode
-    except (AttributeError, OSError, ValueError):
-        return None
-    return b"/proc/self/fd/%d" % number if modes.S_ISREG(mode) or modes.S_ISBLK(mode) else None
-
 
 def _finish(
     raw: _extol.RawVolume,
@@ -232,7 +103,10 @@ class Volume:
         """Makes everything durable."""
         self._raw.sync()
 
-    def path(self, *parts: Union[str, os.PathLike[str]]) -> Path:
+    def _bytes(self, path: VolumePath) -> bytes:
+        return os.fsencode(text(self, path))
+
+    def path(self, *parts: StrVolumePath) -> Path:
         """A path on this volume, with the methods of `pathlib.Path`.
 
         >>> import extol, tempfile
@@ -247,9 +121,93 @@ class Volume:
 
         return Path(self, *parts)
 
+    @overload
     def open(
         self,
-        path: StrPath,
+        path: VolumePath,
+        mode: OpenTextMode = "r",
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+        *,
+        permissions: int = 0o644,
+    ) -> io.TextIOWrapper: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: OpenBinaryMode,
+        buffering: Literal[0],
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> File: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: OpenBinaryModeUpdating,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> io.BufferedRandom: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: OpenBinaryModeWriting,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> io.BufferedWriter: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: OpenBinaryModeReading,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> io.BufferedReader: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: OpenBinaryMode,
+        buffering: int = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        permissions: int = 0o644,
+    ) -> Union[File, io.BufferedIOBase]: ...
+    @overload
+    def open(
+        self,
+        path: VolumePath,
+        mode: str,
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+        *,
+        permissions: int = 0o644,
+    ) -> Any: ...
+    def open(
+        self,
+        path: VolumePath,
         mode: str = "r",
         buffering: int = -1,
         encoding: Optional[str] = None,
@@ -265,21 +223,21 @@ class Volume:
         after `fsync` of the file without a buffer (`buffering=0`, or `file.raw` of a binary file
         that was flushed).
         """
-        text = "b" not in mode
+        is_text = "b" not in mode
         what = [mark for mark in mode if mark in "rwax"]
         if len(set(mode)) != len(mode) or set(mode) - set("rwaxbt+") or len(what) != 1:
             raise ValueError(f"invalid mode: {mode!r}")
-        if not text and "t" in mode:
+        if not is_text and "t" in mode:
             raise ValueError("can't have text and binary mode at once")
         how = what[0] + ("+" if "+" in mode else "")
-        if not text and (encoding, errors, newline) != (None, None, None):
+        if not is_text and (encoding, errors, newline) != (None, None, None):
             raise ValueError("binary mode takes no encoding, errors and newline")
-        if text and buffering == 0:
+        if is_text and buffering == 0:
             raise ValueError("can't have unbuffered text I/O")
-        raw = File._open(self, os.fsencode(path), how, permissions, path)
+        raw = File._open(self, self._bytes(path), how, permissions, path)
         try:
             file: Any = raw
-            line_buffering = text and buffering == 1
+            line_buffering = is_text and buffering == 1
             if buffering != 0:
                 size = buffering if buffering > 1 else 128 << 10
                 if "+" in how:
@@ -288,7 +246,7 @@ class Volume:
                     file = io.BufferedReader(raw, size)
                 else:
                     file = io.BufferedWriter(raw, size)
-            if text:
+            if is_text:
                 encoding = encoding or "utf-8"
                 file = io.TextIOWrapper(file, encoding, errors, newline, line_buffering)
                 file.mode = mode
@@ -299,11 +257,11 @@ class Volume:
             raw.close()
             raise
 
-    def stat(self, path: StrPath, *, follow_symlinks: bool = True) -> os.stat_result:
+    def stat(self, path: VolumePath, *, follow_symlinks: bool = True) -> os.stat_result:
         """Attributes, as of `os.stat`."""
-        return self._raw.stat(os.fsencode(path), follow_symlinks)
+        return self._raw.stat(self._bytes(path), follow_symlinks)
 
-    def lstat(self, path: StrPath) -> os.stat_result:
+    def lstat(self, path: VolumePath) -> os.stat_result:
         """Attributes of a link itself."""
         return self.stat(path, follow_symlinks=False)
 
@@ -314,34 +272,34 @@ class Volume:
             block, block, blocks, free, available, inodes, free_inodes, free_inodes, name_max
         )
 
-    def exists(self, path: StrPath) -> bool:
+    def exists(self, path: VolumePath) -> bool:
         """True if the path leads to something."""
         return self._kind(path) is not None
 
-    def isdir(self, path: StrPath) -> bool:
+    def isdir(self, path: VolumePath) -> bool:
         """True for a directory, or a link to one."""
         return self._kind(path) == modes.S_IFDIR
 
-    def isfile(self, path: StrPath) -> bool:
+    def isfile(self, path: VolumePath) -> bool:
         """True for a regular file, or a link to one."""
         return self._kind(path) == modes.S_IFREG
 
-    def islink(self, path: StrPath) -> bool:
+    def islink(self, path: VolumePath) -> bool:
         """True for a symbolic link."""
         return self._kind(path, follow_symlinks=False) == modes.S_IFLNK
 
-    def _kind(self, path: StrPath, *, follow_symlinks: bool = True) -> Optional[int]:
+    def _kind(self, path: VolumePath, *, follow_symlinks: bool = True) -> Optional[int]:
         try:
             return modes.S_IFMT(self.stat(path, follow_symlinks=follow_symlinks).st_mode)
         except OSError as error:
-            if error.errno in _LEADS_NOWHERE:
+            if error.errno in LEADS_NOWHERE:
                 return None
             raise
 
-    def scandir(self, path: StrPath = "/") -> _Entries:
+    def scandir(self, path: VolumePath = "/") -> Entries:
         """Entries of a directory, without "." and ".."."""
-        path = os.fspath(path)
-        found = self._raw.entries(os.fsencode(path))
+        path = text(self, path)
+        found = self._raw.entries(self._bytes(path))
 
         def entries() -> Iterator[DirEntry]:
             for raw, ino, kind in found:
@@ -351,21 +309,21 @@ class Volume:
                     name = os.fsdecode(raw)
                     yield DirEntry(self, name, os.path.join(path, name), ino, kind)
 
-        return _Entries(entries())
+        return Entries(entries())
 
-    def listdir(self, path: StrPath = "/") -> list[Any]:
+    def listdir(self, path: VolumePath = "/") -> list[Any]:
         """Names in a directory."""
-        names = (name for name, _, _ in self._raw.entries(os.fsencode(path)))
-        if isinstance(os.fspath(path), bytes):
+        names = (name for name, _, _ in self._raw.entries(self._bytes(path)))
+        if isinstance(text(self, path), bytes):
             return list(names)
         return [os.fsdecode(name) for name in names]
 
     def walk(
-        self, top: StrPath = "/", topdown: bool = True, followlinks: bool = False
+        self, top: VolumePath = "/", topdown: bool = True, followlinks: bool = False
     ) -> Iterator[tuple[Any, list[Any], list[Any]]]:
         """Directories below `top`: their paths, the names of directories in them, and those of
         other files, as of `os.walk`. A directory that cannot be read raises."""
-        stack: list[Any] = [os.fspath(top)]
+        stack: list[Any] = [text(self, top)]
         while stack:
             here = stack.pop()
             if isinstance(here, tuple):
@@ -384,13 +342,13 @@ class Volume:
                 if followlinks or not self.islink(below):
                     stack.append(below)
 
-    def mkdir(self, path: StrPath, mode: int = 0o755) -> None:
+    def mkdir(self, path: VolumePath, mode: int = 0o755) -> None:
         """Makes a directory."""
-        self._raw.mkdir(os.fsencode(path), mode)
+        self._raw.mkdir(self._bytes(path), mode)
 
-    def makedirs(self, path: StrPath, mode: int = 0o755, exist_ok: bool = False) -> None:
+    def makedirs(self, path: VolumePath, mode: int = 0o755, exist_ok: bool = False) -> None:
         """Makes a directory and all that are missing above it."""
-        raw = os.fsencode(path)
+        raw = self._bytes(path)
         above = os.path.dirname(raw.rstrip(b"/"))
         if above.strip(b"/") and not self.exists(above):
             self.makedirs(above, exist_ok=True)
@@ -400,62 +358,62 @@ class Volume:
             if not exist_ok or not self.isdir(raw):
                 raise
 
-    def mknod(self, path: StrPath, mode: int = 0o600 | modes.S_IFREG, device: int = 0) -> None:
+    def mknod(self, path: VolumePath, mode: int = 0o600 | modes.S_IFREG, device: int = 0) -> None:
         """Makes a device file, a named pipe, a socket or an empty file."""
-        self._raw.mknod(os.fsencode(path), mode, os.major(device), os.minor(device))
+        self._raw.mknod(self._bytes(path), mode, os.major(device), os.minor(device))
 
-    def unlink(self, path: StrPath) -> None:
+    def unlink(self, path: VolumePath) -> None:
         """Removes the name of a file."""
-        self._raw.unlink(os.fsencode(path))
+        self._raw.unlink(self._bytes(path))
 
     remove = unlink
 
-    def rmdir(self, path: StrPath) -> None:
+    def rmdir(self, path: VolumePath) -> None:
         """Removes an empty directory."""
-        self._raw.rmdir(os.fsencode(path))
+        self._raw.rmdir(self._bytes(path))
 
-    def rmtree(self, path: StrPath) -> None:
+    def rmtree(self, path: VolumePath) -> None:
         """Removes whatever a path names, a directory with all that is in it. Links are not
         followed."""
-        self._raw.remove_all(os.fsencode(path))
+        self._raw.remove_all(self._bytes(path))
 
-    def rename(self, src: StrPath, dst: StrPath) -> None:
+    def rename(self, src: VolumePath, dst: VolumePath) -> None:
         """Renames, and replaces a file or an empty directory that has the name."""
-        self._raw.rename(os.fsencode(src), os.fsencode(dst), 0)
+        self._raw.rename(self._bytes(src), self._bytes(dst), 0)
 
     replace = rename
 
-    def exchange(self, one: StrPath, other: StrPath) -> None:
+    def exchange(self, one: VolumePath, other: VolumePath) -> None:
         """Exchanges two names."""
-        self._raw.rename(os.fsencode(one), os.fsencode(other), _RENAME_EXCHANGE)
+        self._raw.rename(self._bytes(one), self._bytes(other), _RENAME_EXCHANGE)
 
-    def link(self, src: StrPath, dst: StrPath) -> None:
+    def link(self, src: VolumePath, dst: VolumePath) -> None:
         """Gives a file a second name, `dst`."""
-        self._raw.link(os.fsencode(src), os.fsencode(dst))
+        self._raw.link(self._bytes(src), self._bytes(dst))
 
-    def symlink(self, src: StrPath, dst: StrPath) -> None:
+    def symlink(self, src: VolumePath, dst: VolumePath) -> None:
         """Makes a symbolic link `dst` to `src`."""
-        self._raw.symlink(os.fsencode(src), os.fsencode(dst))
+        self._raw.symlink(self._bytes(src), self._bytes(dst))
 
-    def readlink(self, path: StrPath) -> Any:
+    def readlink(self, path: VolumePath) -> Any:
         """The target of a symbolic link."""
-        target = self._raw.readlink(os.fsencode(path))
-        return target if isinstance(os.fspath(path), bytes) else os.fsdecode(target)
+        target = self._raw.readlink(self._bytes(path))
+        return target if isinstance(text(self, path), bytes) else os.fsdecode(target)
 
-    def chmod(self, path: StrPath, mode: int) -> None:
+    def chmod(self, path: VolumePath, mode: int) -> None:
         """Sets the permission bits."""
-        self._raw.chmod(os.fsencode(path), mode)
+        self._raw.chmod(self._bytes(path), mode)
 
     def chown(
-        self, path: StrPath, uid: int = -1, gid: int = -1, *, follow_symlinks: bool = True
+        self, path: VolumePath, uid: int = -1, gid: int = -1, *, follow_symlinks: bool = True
     ) -> None:
         """Sets owner and group; -1 leaves one alone."""
         owner, group = (None if number == -1 else number for number in (uid, gid))
-        self._raw.chown(os.fsencode(path), owner, group, follow_symlinks)
+        self._raw.chown(self._bytes(path), owner, group, follow_symlinks)
 
     def utime(
         self,
-        path: StrPath,
+        path: VolumePath,
         times: Optional[tuple[float, float]] = None,
         *,
         ns: Optional[tuple[int, int]] = None,
@@ -465,39 +423,38 @@ class Volume:
             raise ValueError("times and ns cannot be used at once")
         if times is not None:
             ns = (int(times[0] * 1e9), int(times[1] * 1e9))
-        self._raw.utime(os.fsencode(path), ns)
+        self._raw.utime(self._bytes(path), ns)
 
-    def truncate(self, path: StrPath, length: int) -> None:
+    def truncate(self, path: VolumePath, length: int) -> None:
         """Sets the size of a file."""
         with self.open(path, "r+b", buffering=0) as file:
             file.truncate(length)
 
-    def getxattr(self, path: StrPath, attribute: Union[str, bytes]) -> bytes:
+    def getxattr(self, path: VolumePath, attribute: Union[str, bytes]) -> bytes:
         """The value of an extended attribute, by its full name (`"user.x"`)."""
-        return self._raw.getxattr(os.fsencode(path), os.fsencode(attribute))
+        return self._raw.getxattr(self._bytes(path), os.fsencode(attribute))
 
     def setxattr(
-        self, path: StrPath, attribute: Union[str, bytes], value: bytes, flags: int = 0
+        self, path: VolumePath, attribute: Union[str, bytes], value: bytes, flags: int = 0
     ) -> None:
         """Sets an extended attribute; `flags` as of `os.setxattr`."""
         raw = _raw_bytes(value)
-        self._raw.setxattr(os.fsencode(path), os.fsencode(attribute), raw, flags)
+        self._raw.setxattr(self._bytes(path), os.fsencode(attribute), raw, flags)
 
-    def listxattr(self, path: StrPath) -> list[str]:
+    def listxattr(self, path: VolumePath) -> list[str]:
         """Full names of all extended attributes."""
-        return [os.fsdecode(name) for name in self._raw.listxattr(os.fsencode(path))]
+        return [os.fsdecode(name) for name in self._raw.listxattr(self._bytes(path))]
 
-    def removexattr(self, path: StrPath, attribute: Union[str, bytes]) -> None:
+    def removexattr(self, path: VolumePath, attribute: Union[str, bytes]) -> None:
         """Removes an extended attribute."""
-        self._raw.removexattr(os.fsencode(path), os.fsencode(attribute))
+        self._raw.removexattr(self._bytes(path), os.fsencode(attribute))
 
-    def read_bytes(self, path: StrPath) -> bytes:
+    def read_bytes(self, path: VolumePath) -> bytes:
         """The contents of a file."""
         with self.open(path, "rb", buffering=0) as file:
-            data: bytes = file.read()
-            return data
+            return file.readall()
 
-    def write_bytes(self, path: StrPath, data: bytes) -> int:
+    def write_bytes(self, path: VolumePath, data: bytes) -> int:
         """Makes a file of these contents, or replaces those of the one that is there."""
         with self.open(path, "wb") as file:
-            return int(file.write(data))
+            return file.write(data)

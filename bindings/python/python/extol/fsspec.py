@@ -27,8 +27,10 @@ import fsspec
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from ._volume import _LEADS_NOWHERE, Volume, _read_only
-from ._volume import open as open_volume
+from ._names import LEADS_NOWHERE, OfVolume
+from ._open import open as open_volume
+from ._open import read_only_options
+from ._volume import Volume
 
 _KINDS = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "link"}
 
@@ -49,7 +51,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _shared(name: str, options: str, read_only: bool) -> Volume:
     """An open volume. A request for reading is served by one that is open for writing, too."""
-    kinds = (options, _read_only(options)) if read_only else (options,)
+    kinds = (options, read_only_options(options)) if read_only else (options,)
     path = os.path.realpath(name)
     with _lock:
         for kind in kinds:
@@ -59,6 +61,13 @@ def _shared(name: str, options: str, read_only: bool) -> Volume:
         volume = open_volume(name, options, read_only=read_only)
         _open[os.getpid(), path, kinds[-1]] = volume
         return volume
+
+
+def _text(path: Any) -> Any:
+    """A path as text. One of a volume is refused: it may be of another one."""
+    if isinstance(path, OfVolume):
+        raise TypeError(f"fsspec takes paths as text, such as str({path!r})")
+    return stringify_path(path)
 
 
 class ExtolFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -139,6 +148,7 @@ class ExtolFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
+        path = _text(path)
         return super()._strip_protocol(path).strip("/")
 
     def _info(self, path: str, follow: bool) -> dict[str, Any]:
@@ -166,7 +176,7 @@ class ExtolFileSystem(AbstractFileSystem):  # type: ignore[misc]
             try:
                 info |= self._info(path, follow=True)
             except OSError as error:
-                if error.errno not in _LEADS_NOWHERE:
+                if error.errno not in LEADS_NOWHERE:
                     raise
             info["destination"] = self.volume.readlink("/" + path)
         return info
@@ -240,7 +250,7 @@ class ExtolFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
         """Removes files, and directories with `recursive`."""
-        paths = [stringify_path(one) for one in (path if isinstance(path, list) else [path])]
+        paths = [_text(one) for one in (path if isinstance(path, list) else [path])]
         if maxdepth is not None or any(has_magic(one) and not self.exists(one) for one in paths):
             paths = self.expand_path(paths, recursive=recursive, maxdepth=maxdepth)
         volume = self._for_writing()
