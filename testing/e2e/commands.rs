@@ -3,7 +3,7 @@
 use extol_testkit::{
     CrashLoad, ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, Tree, TreeSpec,
     dump_super, e2fsck, extol, extol_ok, extol_path, make_tree, mounted_type, require, run, run_ok,
-    shutdown, text, tool,
+    shutdown, sync_volume, text, tool,
 };
 use rustix::process::Signal;
 use std::path::Path;
@@ -313,11 +313,7 @@ fn fsync_of_the_root_syncs_everything() {
     let image = Image::mke2fs(scratch.path(), "a.img", 128 << 20, &["-t", "ext4"]);
     let mut mount = ExtolMount::start(&image.path, &dir, &[]);
     make_tree(&dir, &TreeSpec::small(5));
-    let root = std::fs::File::open(&dir).unwrap();
-    // The kernel's own pages first.
-    rustix::fs::syncfs(&root).unwrap();
-    root.sync_all().unwrap();
-    drop(root);
+    sync_volume(&dir).unwrap();
     let before = Tree::of(&dir);
     mount.kill9();
     let mount = ExtolMount::start(&image.path, &dir, &[]);

@@ -2,7 +2,7 @@
 
 use extol_testkit::{
     ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, metric_samples, metrics_of,
-    require, run, run_extol, run_ok, text, tool,
+    require, run, run_extol, run_ok, sync_volume, text, tool,
 };
 use std::path::Path;
 use std::process::Command;
@@ -295,7 +295,7 @@ fn fast_commits_are_counted() {
     // Behind a mount the first one is a full commit, for want of a base.
     (0..4).for_each(|n| durable(&dir.join(format!("f{n}"))));
     std::os::unix::fs::symlink("f0", dir.join("link")).unwrap();
-    std::fs::File::open(&dir).unwrap().sync_all().unwrap();
+    sync_volume(&dir).unwrap();
     remount(&dir, "nofast_commit");
     durable(&dir.join("slow"));
     let fast = &stats(&dir)["journal"]["fast_commit"];

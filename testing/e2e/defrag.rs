@@ -8,7 +8,7 @@ use std::path::Path;
 
 use extol_testkit::{
     ExtolMount, Image, Need, Scratch, debugfs, e2fsck, extol_ok, extol_path, refused, require, run,
-    run_extol, text, tool,
+    run_extol, sync_volume, text, tool,
 };
 
 const NEEDS: [Need; 5] =
@@ -50,7 +50,7 @@ fn make_pieces(dir: &Path) {
 }
 
 fn sync(dir: &Path) {
-    fs::File::open(dir).unwrap().sync_all().unwrap();
+    sync_volume(dir).unwrap();
 }
 
 /// Extents of a file, as debugfs prints them.

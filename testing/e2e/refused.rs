@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, extol, require, run, tool};
+use extol_testkit::{ExtolMount, Image, Need, Scratch, extol, require, run, sync_volume, tool};
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("tune2fs")];
@@ -61,7 +61,7 @@ fn leave_dirty(image: &Image, scratch: &Scratch) {
         open.push(file);
     }
     std::fs::write(dir.join("kept"), b"contents").expect("write");
-    std::fs::File::open(&dir).and_then(|d| d.sync_all()).expect("sync");
+    sync_volume(&dir).expect("sync");
     mount.kill9();
 }
 

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, extol, over_io_uring, require, run};
+use extol_testkit::{
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, over_io_uring, require, run, sync_volume,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{IFlags, XattrFlags};
@@ -161,7 +163,7 @@ impl Worker {
                 }
             }
             16 => assert!(rustix::fs::statvfs(&self.dir)?.f_blocks > 0),
-            17 => File::open(&self.dir)?.sync_all()?,
+            17 => sync_volume(&self.dir)?,
             18 => self.ledger()?,
             19 => {
                 if let Some(nr) = self.some() {

@@ -9,7 +9,7 @@ use extol_cli_common::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A mount in a sandbox when it stands.
-const STANDING: u64 = 14;
+const STANDING: u64 = 15;
 /// An external journal, a loop device over the image, counters with their connections.
 const OPTIONAL: u64 = 1 + 1 + 5;
 /// What starting an unmount takes, for a moment.

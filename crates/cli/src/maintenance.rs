@@ -1,9 +1,10 @@
 //! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: maintenance of a mounted volume.
 //!
-//! First the kernel writes back its dirty pages (syncfs). It reports then, once for the whole
-//! volume, that data of a file could not be written since the last time, as on every file system;
-//! the file may be deleted by now. That does not end the request, and the error is reported at its
-//! end ([`WritebackError`]).
+//! First the kernel begins to write back its dirty pages (syncfs), many at a time; the daemon then
+//! has it wait for each file ([`control`]). The kernel reports, once for the whole volume, that
+//! data of a file could not be written since the last time, as on every file system; the file may
+//! be deleted by now. That does not end the request, and the error is reported at its end
+//! ([`WritebackError`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -24,11 +25,16 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
         let synced = request("sync", dir, |mounted, root| {
             let had_lost = mounted.stats()?.lost_changes;
             let done = write_back(mounted, dir, root).and_then(|writeback| {
-                root.sync_all().map_err(|error| Failure::system_call(dir.shown(), error))?;
-                writeback.result()
+                sync_volume(&mounted.root, dir)?;
+                // Data that arrived meanwhile may have failed as well.
+                writeback.and_then(|| write_back(mounted, dir, root))?.result()
             });
             let tells = had_lost && done.is_err() && mounted.stopped().is_none();
-            if tells && !mounted.stats()?.lost_changes { Err(lost(dir, root)) } else { done }
+            if tells && !mounted.stats()?.lost_changes {
+                Err(lost(&mounted.root, dir))
+            } else {
+                done
+            }
         });
         if let Err(failure) = synced {
             failure.report();
@@ -38,9 +44,22 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
     outcome
 }
 
+/// Has the daemon make the volume durable.
+fn sync_volume(root: &Path, dir: &Path) -> Result<()> {
+    explain(control::sync(root), dir, |error| match error {
+        Errno::OPNOTSUPP => Some(UNCERTAIN),
+        _ => None,
+    })
+}
+
+/// The refusal on Linux before 6.16.
+const UNCERTAIN: &str = "this kernel (Linux before 6.16) does not tell when data of files that are \
+    open and mapped, or gathered by writeback_cache, has arrived: close them or fsync each of \
+    them, and try again";
+
 /// The failure of the first sync after a remount has mended the volume. (Any later one succeeds.)
-fn lost(dir: &Path, root: &File) -> Failure {
-    match root.sync_all() {
+fn lost(root: &Path, dir: &Path) -> Failure {
+    match control::sync(root) {
         Ok(()) => Failure::about(
             dir.shown(),
             "changes from before the error that had stopped the volume are lost: write those files \
@@ -62,7 +81,10 @@ pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
         let asked = control::checkpoint(&mounted.root, flags);
         let done = explain(asked, &args.dir, |error| match error {
             Errno::NODEV => Some("the volume has no journal"),
-            Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
+            Errno::OPNOTSUPP if args.discard => {
+                Some("the journal's device cannot discard (use --zeroout)")
+            }
+            Errno::OPNOTSUPP => Some(UNCERTAIN),
             _ => None,
         });
         writeback.warn_unless(&done, mounted);
@@ -76,6 +98,7 @@ pub fn freeze(args: &FreezeArgs) -> Result<()> {
         let writeback = write_back(mounted, &args.dir, root)?;
         let done = explain(control::freeze(&mounted.root), &args.dir, |error| match error {
             Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
+            Errno::OPNOTSUPP => Some(UNCERTAIN),
             _ => None,
         });
         writeback.warn_unless(&done, mounted);
@@ -170,6 +193,11 @@ fn request(
 struct WritebackError(Option<Failure>);
 
 impl WritebackError {
+    /// This error, or that of what comes next.
+    fn and_then(self, next: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        if self.0.is_some() { Ok(self) } else { next() }
+    }
+
     /// The error, for a request whose success means that everything is written.
     fn result(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
@@ -186,8 +214,8 @@ impl WritebackError {
     }
 }
 
-/// Writes back the kernel's dirty pages. Refuses a frozen volume, where that would wait for the
-/// thaw.
+/// Has the kernel begin to write back its dirty pages. Refuses a frozen volume, where that would
+/// wait for the thaw.
 fn write_back(mounted: &MountedVolume, dir: &Path, root: &File) -> Result<WritebackError> {
     let stats = mounted.json()?;
     let frozen = serde_json::from_str::<serde_json::Value>(&stats)

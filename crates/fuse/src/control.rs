@@ -10,12 +10,17 @@
 //! | `extol.tune:TEXT` | change properties of the volume | `+`, then what changed, one per line; or `-` and why not |
 //! | `extol.quota:TEXT` | report or set quotas | `+`, then the answer, line by line; or `-` and why not |
 //! | `extol.encryption:TEXT` | tell or make how files are encrypted | the same |
-//! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
+//! | `extol.sync` | makes the whole volume durable | `+`, or the errno |
+//! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | the same |
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
 //! | `extol.fragments:INODE` | how a file lies on the volume | `+`, then the numbers of [`Defragmented`]; or the errno |
 //! | `extol.defrag:INODE` | moves a file into fewer pieces | the same |
 //! | `extol.grow:BYTES` | makes the volume larger; without a number as large as its device | `+` and the numbers of [`Resized`]; or `-` and why not |
+//!
+//! A request that says that all data is somewhere (sync, checkpoint, freeze) first has the kernel
+//! write back what it holds, and waits for that. EOPNOTSUPP if the kernel would not wait, and may
+//! hold something: before Linux 6.16, with a file open that is written through the page cache.
 //!
 //! A growth takes long on a large volume: each request does about a second of it, and the client
 //! repeats it until the volume is as large as wanted.
@@ -25,7 +30,8 @@
 //! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace
 //!   read any such attribute. The daemon checks nothing, so this works also where the daemon cannot
 //!   look at other processes.
-//! - `user.`: the daemon checks that the process has rights over the mount (`rights.rs`).
+//! - `user.`: the daemon checks that the process has rights over the mount (`rights.rs`). A sync
+//!   needs none, as sync(1).
 //!
 //! A client tries both, in this order (`ask`).
 //!
@@ -56,9 +62,13 @@ const TUNE: &str = "extol.tune:";
 const QUOTA: &str = "extol.quota:";
 const ENCRYPTION: &str = "extol.encryption:";
 const CHECKPOINT: &str = "extol.checkpoint:";
+const SYNC: &str = "extol.sync";
 const FREEZE: &str = "extol.freeze";
 const THAW: &str = "extol.thaw";
+/// The requests without a parameter.
+const WHOLE: [&str; 3] = [SYNC, FREEZE, THAW];
 const SHUTDOWN: &str = "extol.shutdown:";
+const SHUTDOWN_AFTER_SYNC: &str = "extol.shutdown:0";
 const FRAGMENTS: &str = "extol.fragments:";
 const DEFRAG: &str = "extol.defrag:";
 const GROW: &str = "extol.grow:";
@@ -86,8 +96,7 @@ pub(crate) fn request(name: &[u8]) -> Option<(CheckedBy, &str)> {
         None => (CheckedBy::Daemon, name.strip_prefix("user.")?),
     };
     let starts = [REMOUNT, TUNE, QUOTA, ENCRYPTION, CHECKPOINT, SHUTDOWN, FRAGMENTS, DEFRAG, GROW];
-    let known =
-        starts.iter().any(|start| command.starts_with(start)) || [FREEZE, THAW].contains(&command);
+    let known = starts.iter().any(|start| command.starts_with(start)) || WHOLE.contains(&command);
     known.then_some((checked_by, command))
 }
 
@@ -96,16 +105,47 @@ pub(crate) fn may_hold_secret(opcode: u32) -> bool {
     opcode == op::GETXATTR
 }
 
-/// The daemon's side: does what a [`request`] asks for.
-pub(crate) fn answer(
-    fs: &dyn VolumeControl,
+/// Data in the kernel that a request needs to have arrived before it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WrittenBack {
+    /// None.
+    Nothing,
+    /// That of one file.
+    File(u32),
+    /// All.
+    All,
+}
+
+/// Checks whether the process may make this request, and says what must be written back before it
+/// is [answered](answer).
+pub(crate) fn check(
     owner: &Owner,
     request: &Request<'_>,
     (checked_by, command): (CheckedBy, &str),
-) -> Result<Vec<u8>> {
-    if checked_by == CheckedBy::Daemon {
+) -> Result<WrittenBack> {
+    if checked_by == CheckedBy::Daemon && command != SYNC {
         owner.check(request)?;
     }
+    let is_dry_run = |flags: &str| {
+        let flags = flags.parse().ok().and_then(CheckpointFlags::from_bits);
+        flags.is_some_and(|flags| flags.contains(CheckpointFlags::DRY_RUN))
+    };
+    Ok(match command {
+        SYNC | FREEZE | SHUTDOWN_AFTER_SYNC => WrittenBack::All,
+        command => {
+            let of_file = [FRAGMENTS, DEFRAG].iter().find_map(|start| command.strip_prefix(start));
+            let checkpoint = command.strip_prefix(CHECKPOINT);
+            match of_file.and_then(|ino| ino.parse().ok()) {
+                Some(ino) => WrittenBack::File(ino),
+                None if checkpoint.is_some_and(|flags| !is_dry_run(flags)) => WrittenBack::All,
+                None => WrittenBack::Nothing,
+            }
+        }
+    })
+}
+
+/// The daemon's side: does what a [`request`] asks for.
+pub(crate) fn answer(fs: &dyn VolumeControl, command: &str) -> Result<Vec<u8>> {
     if let Some(done) = by_text(fs, command) {
         let mut text = match done {
             Ok(lines) => format!("+{}", lines.join("\n")),
@@ -138,6 +178,8 @@ pub(crate) fn answer(
         return Ok(format!("+{}", Defragmented { before: now, after: now, outcome }).into_bytes());
     } else if let Some(ino) = number(DEFRAG) {
         return Ok(format!("+{}", fs.defragment(ino?)?).into_bytes());
+    } else if command == SYNC {
+        fs.sync()?;
     } else if command == FREEZE {
         fs.freeze()?;
     } else if command == THAW {
@@ -235,6 +277,17 @@ fn ask_in_words(
     }
     let command = Zeroizing::new(format!("{start}{words}"));
     Ok(understand(&ask(root, &command)?))
+}
+
+/// Asks the daemon of the mount with this root to make the whole volume durable, with all data that
+/// the kernel holds.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the kernel does not say when all of that has arrived (Linux before 6.16, while a
+/// file is open that is written through the page cache), what the daemon answers, or as
+/// [`remount`].
+pub fn sync(root: &Path) -> io::Result<()> {
+    ask(root, SYNC).map(drop)
 }
 
 /// Asks the daemon of the mount with this root to empty the log, with the flags of

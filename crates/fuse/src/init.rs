@@ -14,6 +14,9 @@ use crate::wire::{Args, Reply};
 /// (`fs.fuse.max_pages_limit`, 1 MiB by default).
 const MAX_DATA: u32 = 16 << 20;
 
+/// The protocol of Linux 6.16.
+const MINOR_OF_6_16: u32 = 44;
+
 /// Requests of the kernel's own (read-ahead, write-back) that may wait at a time.
 const MAX_BACKGROUND: u16 = 256;
 
@@ -22,6 +25,9 @@ const MAX_BACKGROUND: u16 = 256;
 pub(crate) struct Agreed {
     /// The capabilities in force.
     pub(crate) caps: u64,
+    /// An invalidation waits for pages that are being written back. Before Linux 6.16 those were
+    /// copies, for which it did not wait.
+    pub(crate) waits_for_pages: bool,
     /// Files bypass the page cache.
     pub(crate) direct_io: bool,
     /// What is shown instead of owners and modes.
@@ -136,7 +142,13 @@ pub(crate) fn negotiate(
         .u32((caps >> 32) as u32)
         .zeros(4 + 2 + 22);
     let only_user = config.allow_root.then(|| rustix::process::geteuid().as_raw());
-    Ok(Agreed { caps, direct_io: config.direct_io, shown: config.shown, only_user })
+    Ok(Agreed {
+        caps,
+        waits_for_pages: minor >= MINOR_OF_6_16,
+        direct_io: config.direct_io,
+        shown: config.shown,
+        only_user,
+    })
 }
 
 #[cfg(test)]
@@ -176,6 +188,8 @@ mod tests {
             let has = |offered| init_with(44, offered, &config).0.unwrap().has(cap::OVER_IO_URING);
             assert_eq!((has(u64::MAX), has(!cap::OVER_IO_URING)), (io_uring != Some(false), false));
         }
+        let waits = |minor| init(minor, 0).0.unwrap().waits_for_pages;
+        assert!(waits(44) && !waits(43));
         let (agreed, _) = init(31, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(agreed.unwrap().caps, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(init(22, 0).0.unwrap_err(), Errno(libc::EPROTO));

@@ -207,9 +207,15 @@ impl Posix for Mounted {
     }
 
     fn sync(&self) -> Result<()> {
-        let root = open_base(&self.shared.dir);
-        rustix::fs::syncfs(&*root)?;
-        rustix::fs::fsync(&*root)
+        rustix::fs::syncfs(&*open_base(&self.shared.dir))?;
+        match extol_fuse::control::sync(&self.shared.dir) {
+            Ok(()) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                // It is no mount of Extol.
+                Some(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+                number => Err(number.unwrap_or(Errno::IO)),
+            },
+        }
     }
 
     fn stat(&self, path: &str) -> Result<Stat> {

@@ -141,8 +141,8 @@ pub trait Posix: Send + Sync {
     fn fallocate(&self, fd: Fd, mode: FallocateFlags, at: u64, len: u64) -> Result<()>;
     fn fsync(&self, fd: Fd) -> Result<()>;
     fn fdatasync(&self, fd: Fd) -> Result<()>;
-    /// Everything is durable afterwards. (On mounts by fsync of the root, because Linux keeps
-    /// syncfs(2) from FUSE.)
+    /// Everything is durable afterwards. (On mounts of Extol by a request of its own, because Linux
+    /// keeps syncfs(2) from FUSE.)
     fn sync(&self) -> Result<()>;
 
     fn stat(&self, path: &str) -> Result<Stat>;

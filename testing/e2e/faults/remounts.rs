@@ -3,7 +3,7 @@
 use crate::{EIO, EROFS, ESTALE, NEEDS, Promised, becomes, kernel_options, synced};
 use extol_testkit::{
     ExtolMount, Image, LoopDevice, Need, Scratch, e2fsck, extol, require, resize_small_disk, run,
-    run_ok, tool, unmount,
+    run_ok, sync_volume, tool, unmount,
 };
 use std::fs::File;
 use std::io::Write;
@@ -97,8 +97,8 @@ fn a_remount_mends_a_full_host() {
         std::io::Read::read_to_string(&mut open, &mut text).unwrap();
         assert_eq!(text, "open all the while");
         // What failed was not made durable; that is told once.
-        assert_eq!(inside.sync_all().unwrap_err().raw_os_error(), Some(EIO));
-        inside.sync_all().unwrap();
+        assert_eq!(sync_volume(&dir).unwrap_err().raw_os_error(), Some(EIO));
+        sync_volume(&dir).unwrap();
         // What failed leaves no trace: neither in a listing nor in what the kernel has cached.
         let listed = std::fs::read_dir(&dir).unwrap().count();
         let known = ["lost+found", "open"].len() + promised.0.len();
@@ -202,14 +202,13 @@ fn fsync_tells_what_a_remount_has_lost() {
         let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
         let dir = scratch.dir("mnt");
         let mount = ExtolMount::start(&image.path, &dir, &[options]);
-        let root = File::open(&dir).unwrap();
         let durable = |name: &str| {
             synced(&dir.join(name), b"durable").unwrap();
             File::options().append(true).open(dir.join(name)).unwrap()
         };
         let (whole, mut changed) = (durable("whole"), durable("changed"));
         let other = File::open(dir.join("changed")).unwrap();
-        root.sync_all().unwrap();
+        sync_volume(&dir).unwrap();
         changed.write_all(b", and not").unwrap();
         run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
         run_ok(extol().args(["remount", "-o", "rw"]).arg(&dir));
@@ -223,8 +222,8 @@ fn fsync_tells_what_a_remount_has_lost() {
         other.sync_data().unwrap();
         File::open(dir.join("changed")).unwrap().sync_all().unwrap();
         assert_eq!(std::fs::read(dir.join("changed")).unwrap(), b"durable, and more");
-        assert_eq!(errno(root.sync_all()), Some(EIO));
-        root.sync_all().unwrap();
+        assert_eq!(errno(sync_volume(&dir)), Some(EIO));
+        sync_volume(&dir).unwrap();
         // `extol sync` says what that was, once.
         changed.write_all(b", and lost").unwrap();
         run_ok(extol().args(["remount", "-o", "abort"]).arg(&dir));
@@ -234,7 +233,7 @@ fn fsync_tells_what_a_remount_has_lost() {
         let line = "changes from before the error that had stopped the volume are lost";
         assert!(told.output.contains(line), "{}", told.output);
         run_ok(extol().arg("sync").arg(&dir));
-        drop((whole, changed, other, root));
+        drop((whole, changed, other));
         mount.unmount();
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{Image, LoopDevice, run, tool};
 use extol_proc::MountTable;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,20 @@ pub fn unmount(dir: &Path) {
             done.output
         );
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Makes a mounted volume durable: by syncfs(2), and where Linux does not pass that on, by the
+/// request that `extol sync` makes.
+///
+/// # Errors
+/// What the kernel or the daemon answers.
+pub fn sync_volume(dir: &Path) -> std::io::Result<()> {
+    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+    match rustix::fs::getxattr(dir, "user.extol.sync", &mut [0; 1]) {
+        // It is no mount of Extol.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        answer => Ok(answer.map(drop)?),
     }
 }
 

@@ -10,9 +10,10 @@ use extol_cli_common::manual;
 #[command(
     after_long_help = manual!("extol sync /mnt", "cp -r photos /mnt && extol sync /mnt"),
     long_about = "Make everything on a mounted volume durable.\n\n\
-        This command writes the kernel's dirty pages back to the daemon and then sends it an fsync \
-        of the root directory. When it returns, everything written before it was started is on the \
-        device. On a mount of a block device that root has made, and of an image with -o loop, \
+        This command has the kernel write its dirty pages back to the daemon, waits for them, and \
+        then has the daemon commit. When it returns, everything written before it was started is \
+        on the device. On a mount of a block device that root has made, and of an image with \
+        -o loop, \
         sync(1) and syncfs(2) do the same. On other mounts they send the daemon no request.\n\n\
         Requests of many callers at the same time are answered together by one thread (mount \
         options checkpoint=merge, the default, and checkpoint=nomerge; ckpt_thread_ioprio= sets \

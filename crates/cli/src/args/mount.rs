@@ -129,8 +129,7 @@ well, so that scripts need no change; most have no effect.
         users mount through fusermount3, for themselves unless allow_other is given.\n\n\
         fsync(2) makes a file durable. sync(1) and syncfs(2) reach a mount of a block device that \
         root has made, and of an image with -o loop. Linux does not pass them on to other mounts: \
-        there all is durable after an fsync of the root directory or `extol sync`, or within about \
-        ten seconds (commit=)."
+        there all is durable after `extol sync`, or within about ten seconds (commit=)."
 )]
 pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's

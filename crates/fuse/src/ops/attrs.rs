@@ -7,7 +7,7 @@
 //! without group execution is cleared only if the caller is not in that group, which the daemon
 //! finds out ([`Context::is_outsider`]). A fallocate has no mark.
 
-use extol_vfs::{SetAttr, SetTime};
+use extol_vfs::{Attr, FileKind, SetAttr, SetTime};
 
 use super::data::{APPEND, IMMUTABLE};
 use super::{Context, VALID, timestamp};
@@ -22,14 +22,14 @@ const ATTRIBUTES: [u32; 6] =
 
 impl Context<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
-        let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
+        let attr = self.attributes(request)?;
         reply.u64(VALID).u64(0);
         self.put_attr(reply, &attr);
         Ok(())
     }
 
     pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
-        let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
+        let attr = self.attributes(request)?;
         let shown = self.agreed.shown;
         let mode = attr.kind.mode_bits() | shown.perm(attr.perm);
         reply.u64(VALID).u32(0).u32(0).zeros(16);
@@ -51,6 +51,19 @@ impl Context<'_> {
         }
         reply.u32(attr.rdev.major).u32(attr.rdev.minor).zeros(8 + 112);
         Ok(())
+    }
+
+    /// The attributes of the node. Programs take a file that has a size and no blocks for one
+    /// hole, and do not even look for data in it. So what the kernel holds of such a file is
+    /// written back first (where a thread can wait for that), and its blocks are counted.
+    fn attributes(&self, request: &Request<'_>) -> Result<Attr> {
+        let ino = self.ino(request.nodeid)?;
+        let attr = self.fs.getattr(ino)?;
+        let is_hole = attr.kind == FileKind::Regular && attr.size > 0 && attr.blocks == 0;
+        if is_hole && self.writers.has(ino) && self.write_back(ino).is_ok() {
+            return Ok(self.fs.getattr(ino)?);
+        }
+        Ok(attr)
     }
 
     pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

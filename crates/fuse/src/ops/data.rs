@@ -14,21 +14,29 @@
 //! no writable mappings. If a file was open before it got the flag, its cached pages are written
 //! all the same ([`Author::Cache`]): they were accepted before.
 //!
-//! Linux sends syncfs(2) only to mounts of block devices (`fuseblk`); elsewhere it only writes its
-//! own dirty pages back. So fsync of the root directory does what syncfs should.
+//! Linux sends syncfs(2) only to mounts of block devices (`fuseblk`); elsewhere it only begins to
+//! write its own dirty pages back, and does not wait for them. A control request does what syncfs
+//! should ([`control`](crate::control)).
 //!
 //! A write ends where the volume is full, and returns how much it wrote; the write-back of pages
 //! writes all of them or fails (see [`Context::write_bytes`]).
 //!
-//! SEEK_DATA and SEEK_HOLE are answered from the file system's state, but the kernel does not write
-//! its dirty pages back before. So the daemon makes the kernel do so: an invalidation of pages
-//! writes them back, while other threads handle those writes.
+//! SEEK_DATA, SEEK_HOLE, places of blocks and an allocation of nothing are answered from the file
+//! system's state, but the kernel does not write its dirty pages back before: those of a shared
+//! mapping, and with a write-back cache those of any write. So the daemon makes the kernel do so
+//! ([`Context::write_back`]). An allocation of some blocks is told as it is: programs that look for
+//! holes ask for them then, and du(1) sees what is mapped and dirty once it is written back.
+//!
+//! *Invariants*
+//! - KP-1: an answer about where data is, or that all data is durable, comes after the data that
+//!   the kernel held when the request came ([`Context::write_back`],
+//!   [`Context::write_back_all`]).
 
 use extol_vfs::{Author, Fallocate, OpenNr, Seek, directly};
 
 use super::names::put_open;
 use super::{Context, Outcome, creds};
-use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
+use crate::abi::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen};
 use crate::errno::{Errno, Result};
 use crate::init::max_data;
 use crate::rights::NOT_TOLD;
@@ -106,6 +114,9 @@ impl Context<'_> {
         let is_direct = args.u32()? & libc::O_DIRECT as u32 != 0;
         args.skip(4)?;
         let author = if flags & WRITE_CACHE != 0 { Author::Cache } else { author(request) };
+        if author == Author::Cache {
+            self.writers.note_write_back(ino);
+        }
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             match self.kill_privileges(request) {
                 // What is written back was accepted before the file became immutable.
@@ -140,11 +151,6 @@ impl Context<'_> {
         let mut args = request.args();
         let open = OpenNr(args.u64()?);
         let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
-        if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
-            self.server.about_to_wait();
-            self.fs.sync()?;
-            return Ok(Outcome::Reply);
-        }
         let ino = self.ino(request.nodeid)?;
         let Some(done) = self.server.defer(request) else {
             self.fs.fsync_open(ino, open, data_only)?;
@@ -188,12 +194,34 @@ impl Context<'_> {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        let mut write_back = || self.server.invalidate(request.nodeid, 0);
-        if self.agreed.has(cap::WRITEBACK_CACHE) && !self.server.wait_for_others(&mut write_back) {
-            return Err(Errno(libc::EAGAIN));
-        }
+        self.write_back(ino)?;
         reply.u64(self.fs.seek(ino, offset, what)?);
         Ok(())
+    }
+
+    /// Makes the kernel write back what it holds of a file, and waits until that has arrived
+    /// (KP-1). An invalidation of pages does it, while other threads handle the writes. EAGAIN if
+    /// there is no other thread.
+    pub(crate) fn write_back(&self, ino: u32) -> Result<()> {
+        if self.writers.has(ino) { self.write_back_each(&[ino]) } else { Ok(()) }
+    }
+
+    /// The same for all files. EOPNOTSUPP if the kernel does not wait for data that is on its way
+    /// already, and there may be some.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        if !self.agreed.waits_for_pages && self.writers.any_is_cached() {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        match &self.writers.all()[..] {
+            [] => Ok(()),
+            all => self.write_back_each(all),
+        }
+    }
+
+    fn write_back_each(&self, inodes: &[u32]) -> Result<()> {
+        let mut each =
+            || inodes.iter().for_each(|&ino| self.server.invalidate(self.nodeid(ino), 0));
+        if self.server.wait_for_others(&mut each) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
     }
 }
 
@@ -207,6 +235,7 @@ impl Context<'_> {
         let mut args = request.args();
         let (block, size) = (args.u64()?, u64::from(args.u32()?));
         let offset = block.checked_mul(size).filter(|_| size > 0).ok_or(Errno(libc::EINVAL))?;
+        self.write_back(ino)?;
         let mut extents = self.fs.fiemap(ino, offset, size)?;
         if extents.iter().any(|extent| extent.delayed) {
             self.fs.fsync(ino, true)?;

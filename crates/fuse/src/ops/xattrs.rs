@@ -5,7 +5,7 @@ use extol_vfs::XattrSet;
 
 use super::Context;
 use crate::abi::{ROOT_NODE, SETXATTR_ACL_KILL_SGID, cap};
-use crate::control;
+use crate::control::{self, WrittenBack};
 use crate::errno::{Errno, Result};
 use crate::rights::Caller;
 use crate::wire::{Reply, Request};
@@ -71,7 +71,12 @@ impl Context<'_> {
                 return Err(Errno(libc::ERANGE));
             }
             self.server.about_to_wait();
-            let answer = control::answer(self.fs, self.owner, request, command)?;
+            match control::check(self.owner, request, command)? {
+                WrittenBack::Nothing => {}
+                WrittenBack::File(ino) => self.write_back(ino)?,
+                WrittenBack::All => self.write_back_all()?,
+            }
+            let answer = control::answer(self.fs, command.1)?;
             let outdated = self.fs.take_outdated();
             if !outdated.is_empty() {
                 self.server.drop_caches(outdated);
