@@ -83,6 +83,41 @@ fn linux_mounts_our_image_and_we_stop() {
     }
 }
 
+/// Linux attaches, mounts, unmounts and detaches within the second in which superblocks are not
+/// looked at: the next fsync says so, and does not acknowledge what the recovery by Linux, or the
+/// next one, makes of the log. Other opens of the image, before and after it, change nothing.
+#[test]
+fn a_short_mount_by_linux_is_seen_by_the_next_fsync() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for (features, options) in [("^fast_commit", &[][..]), ("fast_commit", &["noio_uring"])] {
+        let scratch = Scratch::new();
+        let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+        let args = ["-t", "ext4", "-O", features];
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &args);
+        let ours = ExtolMount::start(&image.path, &dir, options);
+        // The time of a mount has seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+        let reader = File::open(&image.path).expect("open the image");
+        durable(&dir.join("before")).expect("a reader writes nothing");
+        drop(reader);
+        // A check of the superblocks has just been made.
+        durable(&dir.join("once more")).expect("no other writer");
+        KernelMount::mount(&image, &other, &[]).unmount();
+        durable(&dir.join("after")).expect_err("two writers");
+        durable(&dir.join("later")).expect_err("two writers");
+        ours.end();
+        let linux = KernelMount::mount(&image, &other, &[]);
+        for name in ["before", "once more"] {
+            assert_eq!(std::fs::read(other.join(name)).expect(name), b"written by us");
+        }
+        assert!(!other.join("later").exists());
+        linux.unmount();
+        e2fsck(&image).assert_clean("after Linux has written");
+    }
+}
+
 /// The daemon stands still for so long that another host may claim the volume.
 #[test]
 fn a_host_that_stood_still_writes_nothing_after_another_has_claimed() {

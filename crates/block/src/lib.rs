@@ -108,6 +108,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// True if another process has opened it since the last call, or has it open, as far as that is
+    /// told. A layer above that watches for other writers looks at once then.
+    fn others_open_it(&self) -> bool {
+        false
+    }
+
     /// Makes later reads show what is on the medium. After a failed flush the kernel's page cache
     /// may hold as clean what was never written. Does nothing if reads come from the medium anyway.
     fn drop_page_cache(&self) {}

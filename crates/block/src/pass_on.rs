@@ -27,6 +27,7 @@ macro_rules! pass_on {
         is_locked() -> bool;
         object() -> Option<usize>;
         keep_others_out() -> $crate::Result<()>;
+        others_open_it() -> bool;
         drop_page_cache() -> ();
     } };
     (@abilities $me:ident $below:expr) => { $crate::pass_on! { @methods $me $below;

@@ -19,7 +19,8 @@
 //! - *QEMU on a disk image*: its own locks, which are taken here as well (`qemu.rs`).
 //!
 //! Not kept out here: a loop device attached later to an image that is open, and file systems
-//! without `flock` ([`Claims::locked`]). The file system's guard watches for those. Before a
+//! without `flock` ([`Claims::locked`]). The file system's guard watches for those; an open of the
+//! image makes it look at once (`opens.rs`). Before a
 //! stopped volume is opened again, loop devices attached meanwhile are looked up like the first
 //! ones ([`claim_new_loops`]); a sandbox may allow no more than the look at the mount table.
 //!

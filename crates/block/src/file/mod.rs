@@ -23,6 +23,8 @@
 //!
 //! *Discarding and zeroing* (`discard.rs`) happen in the kernel where it can.
 //!
+//! *Opens by others* (`opens.rs`) are noticed.
+//!
 //! *Holes, sizes and shared storage* are in `length.rs`; *what a command replaces* is claimed in
 //! `overwrite.rs`.
 
@@ -33,6 +35,8 @@ mod discard;
 mod holder;
 mod length;
 mod open;
+#[cfg_attr(not(target_os = "linux"), path = "without_opens.rs")]
+mod opens;
 mod options;
 mod overwrite;
 mod pool;
@@ -58,6 +62,7 @@ use crate::{
     sys, total_len,
 };
 use direct::DirectIo;
+use opens::Opens;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -92,6 +97,8 @@ pub struct FileDevice {
     rings: Rings,
     /// Keeps other writers out.
     claims: busy::Claims,
+    /// Opens of an image that is opened for writing.
+    opens: Opens,
     /// The exclusive claim on a block device.
     held: Mutex<Held>,
 }
@@ -112,6 +119,7 @@ enum Held {
 struct Writable {
     file: File,
     claims: busy::Loops,
+    opens: Opens,
 }
 
 impl FileDevice {
@@ -251,6 +259,10 @@ impl BlockDevice for FileDevice {
 
     fn keep_others_out(&self) -> Result<()> {
         open::keep_others_out(self)
+    }
+
+    fn others_open_it(&self) -> bool {
+        self.writable.get().map_or(&self.opens, |writable| &writable.opens).any()
     }
 
     fn drop_page_cache(&self) {

@@ -1,6 +1,7 @@
 //! Opens files and block devices: kind, claims, size, and whether direct I/O works.
 
 use super::direct::DirectIo;
+use super::opens::Opens;
 use super::options::{Direct, OpenOptions, describe, refuse};
 use super::pool::BufferPool;
 use super::uring::Rings;
@@ -73,8 +74,12 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         flushes: FlushCoalescer::new(),
         rings: Rings::default(),
         claims,
+        opens: Opens::default(),
         held: Mutex::new(held),
     };
+    if !is_block_device && !options.read_only && options.exclusive {
+        device.opens = Opens::of(&device.file);
+    }
     choose_direct(&mut device, sector, options.direct)?;
     if is_block_device && device.direct.is_some() {
         device.dsync_works = AtomicBool::new(false);
@@ -199,7 +204,9 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     if let Some(claim) = claim {
         *held = claim;
     }
-    Ok(Writable { file, claims })
+    let is_watched = !device.is_block_device && device.exclusive;
+    let opens = if is_watched { Opens::of(&file) } else { Opens::default() };
+    Ok(Writable { file, claims, opens })
 }
 
 /// True for a block device, false for a regular file, an error for anything else.

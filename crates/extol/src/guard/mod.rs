@@ -5,7 +5,8 @@
 //!                                              │ due? (one comparison with the clock)
 //!                                              ├─ the claim of multi-mount protection is older
 //!                                              │  than its limit: renewed, or lost (claim.rs)
-//!                                              └─ a second since the last check: are the two
+//!                                              └─ a second since the last check, or another
+//!                                                 process opens the image: are the two
 //!                                                 superblocks, the volume's and the log's, on the
 //!                                                 device as this mount left them? (watch.rs)
 //! ```
@@ -22,14 +23,19 @@
 //! mounted still. A reference that is taken then holds its changes already, and Linux writes
 //! neither superblock again for minutes, so nothing would tell of it any more.)
 //!
-//! What remains: between the check and the write that it allows, and between two checks, up to a
-//! second passes, or any time if the process is stopped just there. With multi-mount protection the
-//! other host waits for at least twice the check interval (11 s) after the last renewal before it
-//! claims, and as long again before it writes, so only a stop of that length inside one system call
-//! leaves a window: then this one write may land in another's volume. It is found as soon as the
-//! write returns where it was a durable one or a flush, and by the next change otherwise; nothing
-//! is acknowledged after it. A virtual machine whose clocks stand still while it is paused does not
-//! know that it was paused.
+//! A kernel that mounts an image needs a loop device, which opens the image. So each change and
+//! each flush is checked while another process has it open or has just closed it, and a mount and
+//! unmount by Linux within a second is seen by the next of them. (The image of an external log, and
+//! a file below a device, are checked once a second.)
+//!
+//! What remains: between the check and the write that it allows, and without such an open between
+//! two checks, up to a second passes, or any time if the process is stopped just there. With
+//! multi-mount protection the other host waits for at least twice the check interval (11 s) after
+//! the last renewal before it claims, and as long again before it writes, so only a stop of that
+//! length inside one system call leaves a window: then this one write may land in another's volume.
+//! It is found as soon as the write returns where it was a durable one or a flush, and by the next
+//! change otherwise; nothing is acknowledged after it. A virtual machine whose clocks stand still
+//! while it is paused does not know that it was paused.
 //!
 //! Invariants
 //! - GD-1: a change passes only if the claim was renewed less than its limit ago, by a clock that
@@ -45,9 +51,12 @@
 //!   an unmount, a mark (`GuardedDevice::watched`).
 //! - GD-6: a volume whose guard is lost is opened again by a new mount only
 //!   (`check_before_reopening`), however it was stopped.
+//! - GD-7: once another process has opened the image, no change begins and no flush succeeds before
+//!   a check that began after it (`is_opened`).
 //!
-//! Locking: `watch` is held over device I/O and takes no lock of this crate but `outside_change`
-//! and `deliberate`, which are held over nothing. `claim` is held for a clone.
+//! Locking: `opens` is held over a look at the device's list of opens. `watch` is held over device
+//! I/O and takes no lock of this crate but `outside_change` and `deliberate`, which are held over
+//! nothing. `claim` is held for a clone.
 
 pub(crate) mod claim;
 mod device;
@@ -94,6 +103,11 @@ pub(crate) struct Guard {
     outside_change: Mutex<Option<Box<Bytes>>>,
     has_outside_change: AtomicBool,
     deliberate: Mutex<Deliberate>,
+    opens: Mutex<()>,
+    /// How often the image was found opened by another process, and how often that was when the
+    /// last check began.
+    opened: AtomicU64,
+    checked: AtomicU64,
 }
 
 impl Guard {
@@ -113,6 +127,9 @@ impl Guard {
             outside_change: Mutex::default(),
             has_outside_change: AtomicBool::new(false),
             deliberate: Mutex::default(),
+            opens: Mutex::default(),
+            opened: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
         }
     }
 
@@ -223,9 +240,19 @@ impl Guard {
         self.lost().map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
+    /// True if another process has opened the image, and no check has begun since that has ended
+    /// (GD-7).
+    fn is_opened(&self) -> bool {
+        let _one_at_a_time = self.opens.lock();
+        if self.below.others_open_it() {
+            self.opened.fetch_add(1, Ordering::AcqRel);
+        }
+        self.opened.load(Ordering::Acquire) != self.checked.load(Ordering::Acquire)
+    }
+
     /// Before a change.
     fn before(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
-        if self.time.now_ns() < self.due.load(Ordering::Acquire) {
+        if !self.is_opened() && self.time.now_ns() < self.due.load(Ordering::Acquire) {
             return Ok(());
         }
         self.check().map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
@@ -233,7 +260,7 @@ impl Guard {
 
     /// After something that acknowledges.
     fn after(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
-        if self.time.now_ns() < self.fresh.load(Ordering::Acquire) {
+        if !self.is_opened() && self.time.now_ns() < self.fresh.load(Ordering::Acquire) {
             return Ok(());
         }
         self.check().map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
@@ -263,9 +290,15 @@ impl Guard {
         self.check_lost()?;
         let mut slot = self.watch.lock();
         let Some(watch) = &mut *slot else { return Ok(NEVER) };
+        let opened = self.opened.load(Ordering::Acquire);
+        if opened != self.checked.load(Ordering::Acquire) {
+            watch.make_due();
+        }
         let known = *watch.superblock();
         let checked = watch.check(self.time.now_ns());
         self.note_outside_change(&known, watch.superblock());
+        // (Stored under the lock: what comes later waits for it.)
+        self.checked.store(opened, Ordering::Release);
         checked.inspect_err(|why| self.lose(why.clone()))
     }
 

@@ -1,6 +1,6 @@
 //! Other writers on the device, and changes from outside that are taken over.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use extol_block::{BlockDevice, MemDevice};
@@ -91,6 +91,64 @@ fn another_mount_is_seen_within_a_second() {
         assert!(rig.guarded.write_mark(&rig.sb.encode(), SUPERBLOCK_OFFSET).is_err(), "{name}");
         assert!(rig.guarded.flush().is_err(), "{name}");
         assert!(rig.disk.to_bytes() == before, "{name}: something was written");
+    }
+}
+
+/// An image that another process may have open.
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<MemDevice>,
+    open: AtomicBool,
+}
+
+impl BlockDevice for Shared {
+    extol_block::pass_on!(reads, writes, ends);
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn others_open_it(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Within the second in which nothing is due, changes and flushes are checked while another process
+/// has the image open, and after that the first of them is.
+#[test]
+fn an_open_by_another_process_makes_a_check_due() {
+    for (closes, flushes) in [(false, false), (false, true), (true, false), (true, true)] {
+        let plain = rig();
+        let open = AtomicBool::new(false);
+        let device = Arc::new(Shared { inner: Arc::clone(&plain.disk), open });
+        let below: SharedDevice = Arc::clone(&device) as _;
+        let guard = Arc::new(Guard::new(Arc::clone(&below), Arc::clone(&plain.time) as _));
+        guard.watch(Some(LOG_AT)).unwrap();
+        let guarded = GuardedDevice::new(below, Arc::clone(&guard), Part::Volume);
+        guarded.write_at(&[1; 4096], 1 << 19).unwrap();
+        plain.other_writer(|sb| sb.mtime += 1);
+        guarded.write_at(&[1; 4096], 1 << 19).expect("no check is due");
+        device.open.store(true, Ordering::Relaxed);
+        if closes {
+            // The other process has come and gone: told by one answer.
+            assert!(guard.is_opened());
+            device.open.store(false, Ordering::Relaxed);
+        }
+        let changed = match flushes {
+            true => guarded.flush(),
+            false => guarded.write_at(&[2; 4096], 1 << 19),
+        };
+        let error = changed.expect_err("another writer").to_string();
+        assert!(error.contains("mounted a second time"), "{error}");
+        // A reader that has the image open is no writer.
+        let reader = Arc::new(Shared { inner: Arc::clone(&plain.disk), open: true.into() });
+        let below: SharedDevice = reader;
+        let guard = Arc::new(Guard::new(Arc::clone(&below), Arc::clone(&plain.time) as _));
+        guard.watch(Some(LOG_AT)).unwrap();
+        let guarded = GuardedDevice::new(below, guard, Part::Volume);
+        guarded.write_at(&[3; 4096], 1 << 19).and_then(|()| guarded.flush()).unwrap();
     }
 }
 
