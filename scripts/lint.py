@@ -234,7 +234,7 @@ def commits():
     found = []
     for entry in filter(str.strip, log.split("\x1e")):
         commit, subject, body = entry.strip("\n").split("\x1f")
-        phrase = re.fullmatch(r"[a-z0-9_.-]+(?:, [a-z0-9_.-]+)*: ([a-z0-9].*[^.])", subject)
+        phrase = re.fullmatch(r"[a-z0-9_./-]+(?:, [a-z0-9_./-]+)*: ([a-z0-9].*[^.])", subject)
         if not phrase:
             what = f'"{subject}": write "area: imperative phrase", in small letters, without a dot'
         elif re.match(r"(?!embed|feed|need|seed|shed|speed|bring)\w+(ed|ing)\b", phrase.group(1)):

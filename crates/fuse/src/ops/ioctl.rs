@@ -41,11 +41,11 @@
 //!
 //! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP.
 //! EXT4_IOC_SHUTDOWN is declared `_IOR` though its mode goes to the kernel, and FUSE follows the
-//! declaration: the mode does not arrive, and each of them is EXT4_GOING_FLAGS_LOGFLUSH. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID declare the
-//! size of a structure whose UUID follows its end, and FUSE transfers that many bytes: no UUID.
-//! FS_IOC_SET_ENCRYPTION_POLICY is declared `_IOR` though the policy goes to the kernel, those that
-//! tell policies and the salt `_IOW` or with the size of a part, and the one that adds a key with
-//! that of what stands before the key.
+//! declaration: the mode does not arrive, and each of them is EXT4_GOING_FLAGS_LOGFLUSH.
+//! EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID declare the size of a structure whose UUID follows its
+//! end, and FUSE transfers that many bytes: no UUID. FS_IOC_SET_ENCRYPTION_POLICY is declared
+//! `_IOR` though the policy goes to the kernel, those that tell policies and the salt `_IOW` or
+//! with the size of a part, and the one that adds a key with that of what stands before the key.
 //! (Those that remove a key and tell its state would arrive: `control.rs` has requests for that.)
 //! FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH are answered by the kernel from its own superblock of
 //! the mount, where FUSE sets neither.
