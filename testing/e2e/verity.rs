@@ -5,11 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
 use extol_testkit::{
-    ExtolMount, Image, Need, Scratch, debugfs, e2fsck, extol, extol_ok, find_tool, require,
+    ExtolMount, Image, Need, Scratch, debugfs, e2fsck, extol, extol_ok, find_tool, require, run,
     run_extol, run_ok, text, tool,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Fuse, Need::Tool("fsverity"), Need::Tool("e2fsck"), Need::Tool("debugfs")];
@@ -221,7 +223,8 @@ fn only_a_user_that_may_write_enables() {
     let mount = ExtolMount::start(&image.path, &dir, &["allow_other"]);
     let user = 65_534;
     for (name, owner, mode, may) in [
-        ("of root", 0, 0o666, false),
+        ("of root", 0, 0o644, false),
+        ("of root, for all", 0, 0o646, true),
         ("own", user, 0o644, true),
         ("own to be read", user, 0o444, false),
     ] {
@@ -240,6 +243,52 @@ fn only_a_user_that_may_write_enables() {
         }
     }
     mount.unmount();
+}
+
+/// A large file whose hashing takes a while: stat(2) does not wait for it, and a signal ends it,
+/// SIGKILL as well.
+#[test]
+fn enabling_can_be_interrupted() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for options in [&[][..], &["noio_uring"]] {
+        let scratch = Scratch::new();
+        let image = scratch.join("disk.img");
+        extol_ok(&["mkfs", "-q", "-O", "verity", text(&image), "4G"]);
+        let dir = scratch.dir("mnt");
+        let mount = ExtolMount::start(&image, &dir, options);
+        let path = dir.join("large");
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(2 << 30).unwrap();
+        drop(file);
+        for signal in [Signal::INT, Signal::KILL] {
+            let mut enable = tool("fsverity").args(["enable", text(&path)]).spawn().unwrap();
+            let pid = Pid::from_child(&enable);
+            let call = || fs::read_to_string(format!("/proc/{}/syscall", pid.as_raw_nonzero()));
+            while !call().is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_ioctl))) {
+                assert!(enable.try_wait().unwrap().is_none(), "{options:?}: it has ended");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(fs::metadata(&path).unwrap().len(), 2 << 30);
+            let refused = OpenOptions::new().write(true).open(&path).and_then(|file| {
+                file.write_all_at(b"x", 0)?;
+                file.sync_all()
+            });
+            assert_eq!(errno(refused), 26, "{options:?}: text file busy");
+            assert!(enable.try_wait().unwrap().is_none(), "{options:?}: it has ended by itself");
+            kill_process(pid, signal).unwrap();
+            assert!(!enable.wait().unwrap().success(), "{options:?}: {signal:?}");
+            let measured = said(&fsverity(&["measure", text(&path)]));
+            assert!(measured.contains("No data available"), "{options:?}: {measured}");
+        }
+        fs::write(&path, b"contents").unwrap();
+        run_ok(tool("fsverity").args(["enable", text(&path)]));
+        mount.unmount();
+        let checked = run(tool("e2fsck").args(["-fn", text(&image)]), Duration::from_secs(60));
+        assert!(checked.success(), "{options:?}: {}", checked.output);
+    }
 }
 
 fn flip(image: &Path, at: u64) {

@@ -456,8 +456,17 @@ impl VolumeControl for Ext4 {
         self.change(|fs| crate::resize::defragment(fs, ino))
     }
 
-    fn enable_verity(&self, ino: u32, how: &EnableVerity) -> Result<()> {
-        self.change(|fs| verity::enable(fs, ino, how))
+    fn enable_verity_unless(
+        &self,
+        ino: u32,
+        how: &EnableVerity,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        // Only the beginning and the end pass the gate: a freeze waits for neither the contents nor
+        // their hashes.
+        let mut file = self.change(|fs| verity::begin(fs, ino, how))?;
+        while !self.op(|fs| file.hash(fs, stop))? {}
+        self.change(|fs| verity::finish(fs, &file, stop))
     }
 
     fn measure_verity(&self, ino: u32) -> Result<VerityDigest> {

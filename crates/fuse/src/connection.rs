@@ -27,6 +27,7 @@ use crate::abi::{NOTIFY_INC_EPOCH, NOTIFY_INVAL_INODE, ROOT_NODE};
 use crate::config::Transport;
 use crate::counts::Counts;
 use crate::init::Agreed;
+use crate::interrupts::Interrupts;
 use crate::pool::Pool;
 use crate::rights::Owner;
 use crate::wire::Reply;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) owner: Owner,
     pub(crate) counts: Counts,
     pub(crate) writers: Writers,
+    pub(crate) interrupts: Interrupts,
     /// The workers of `/dev/fuse`.
     pub(crate) pool: Pool,
     /// Requests come over io_uring.
@@ -92,6 +94,7 @@ impl Shared {
             owner: Owner::this_process(),
             counts: Counts::default(),
             writers: Writers::default(),
+            interrupts: Interrupts::default(),
             pool,
             over_io_uring: AtomicBool::new(false),
             service: Mutex::default(),

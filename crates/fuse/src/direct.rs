@@ -11,6 +11,7 @@ use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
+use crate::interrupts::Interrupts;
 use crate::ops::{self, Context, Outcome, Server};
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
@@ -34,6 +35,7 @@ pub struct Connection<'a> {
     reply: Reply<'static>,
     counts: Counts,
     writers: Writers,
+    interrupts: Interrupts,
     owner: Owner,
 }
 
@@ -53,6 +55,7 @@ impl<'a> Connection<'a> {
             reply: Reply::default(),
             counts: Counts::default(),
             writers: Writers::default(),
+            interrupts: Interrupts::default(),
             owner: Owner::of_tests(),
         }
     }
@@ -67,6 +70,7 @@ impl<'a> Connection<'a> {
             server: &NoKernel,
             counts: &self.counts,
             writers: &self.writers,
+            interrupts: &self.interrupts,
             transport: Transport::Device,
             owner: &self.owner,
         };

@@ -54,6 +54,7 @@ pub(crate) fn handle(
         server,
         counts: &shared.counts,
         writers: &shared.writers,
+        interrupts: &shared.interrupts,
         transport: shared.transport(),
         owner: &shared.owner,
     };

@@ -69,6 +69,7 @@ pub mod direct;
 mod errno;
 mod handle;
 mod init;
+mod interrupts;
 mod mount;
 mod ops;
 mod pool;

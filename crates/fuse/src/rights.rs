@@ -119,16 +119,15 @@ impl Owner {
         if self.in_test || has() { Ok(()) } else { Err(Errno(libc::EPERM)) }
     }
 
-    /// Err unless the process behind the request may write to a file of this user with these
-    /// permission bits: as its owner, or with CAP_DAC_OVERRIDE, in the user namespace of the mount.
-    pub(crate) fn check_write(&self, request: &Request<'_>, uid: u32, perm: u32) -> Result<()> {
-        const OWNER_WRITES: u32 = 0o200;
+    /// Err unless the process behind the request may write to a file: by its permission bits, or
+    /// with CAP_DAC_OVERRIDE, in the user namespace of the mount.
+    pub(crate) fn check_write(&self, request: &Request<'_>, file: &FileOwner) -> Result<()> {
         if self.in_test {
             return Ok(());
         }
         let caller = Caller::of(self, request).ok_or(Errno(libc::EACCES))?;
-        let owns = caller.uid == uid && caller.place == Place::Here && perm & OWNER_WRITES != 0;
-        if owns || caller.has(capability::DAC_OVERRIDE) { Ok(()) } else { Err(Errno(libc::EACCES)) }
+        let may = caller.place == Place::Here && file.lets_write(&caller);
+        if may || caller.has(capability::DAC_OVERRIDE) { Ok(()) } else { Err(Errno(libc::EACCES)) }
     }
 
     /// Where a process is.
@@ -142,6 +141,30 @@ impl Owner {
             (Some(_), Some(_)) => Place::Elsewhere,
             _ => Place::Unknown,
         }
+    }
+}
+
+/// The owner of a file, and the permission bits of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) perm: u32,
+    /// An access list decides about all others.
+    pub(crate) owner_alone: bool,
+}
+
+impl FileOwner {
+    /// True if the bits let a process write.
+    fn lets_write(&self, caller: &Caller) -> bool {
+        const WRITE: u32 = 0o2;
+        let bits = match () {
+            () if caller.uid == self.uid => self.perm >> 6,
+            () if self.owner_alone => 0,
+            () if caller.gid == self.gid || caller.is_in(self.gid) => self.perm >> 3,
+            () => self.perm,
+        };
+        bits & WRITE != 0
     }
 }
 
@@ -160,6 +183,7 @@ enum Place {
 #[derive(Debug)]
 pub(crate) struct Caller {
     uid: u32,
+    gid: u32,
     /// Its effective capabilities.
     effective: u64,
     groups: Vec<u32>,
@@ -193,7 +217,8 @@ impl Caller {
         let digits = std::str::from_utf8(field("CapEff")?).ok()?;
         let effective = u64::from_str_radix(digits, 16).ok()?;
         let groups = numbers("Groups")?.map_while(extol_proc::number).collect();
-        Some(Self { uid: its_uid, effective, groups, place: Place::Unknown })
+        let (uid, gid) = (its_uid, its_gid);
+        Some(Self { uid, gid, effective, groups, place: Place::Unknown })
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -255,6 +280,26 @@ mod tests {
         assert!(caller.keeps_set_id());
         caller.place = Place::Elsewhere;
         assert!(!caller.has(capability::SYS_ADMIN) && !caller.keeps_set_id());
+    }
+
+    /// The owner by its bits, a group by its own, and all others by theirs, as in POSIX.
+    #[test]
+    fn one_class_of_bits_decides() {
+        let caller = Caller::parse(STATUS, 4, 8).unwrap();
+        for (uid, gid, perm, may) in [
+            (4, 0, 0o200, true),
+            (4, 0, 0o022, false),
+            (0, 8, 0o020, true),
+            (0, 20, 0o020, true),
+            (0, 20, 0o202, false),
+            (0, 0, 0o002, true),
+            (0, 0, 0o220, false),
+        ] {
+            let file = FileOwner { uid, gid, perm, owner_alone: false };
+            assert_eq!(file.lets_write(&caller), may, "{file:?}");
+            let listed = FileOwner { owner_alone: true, ..file };
+            assert_eq!(listed.lets_write(&caller), may && uid == 4, "{listed:?}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl From<FsError> for Status {
             FsError::Invalid(_) | FsError::SymlinkLoop => Self::INVALID,
             FsError::NotSupported(_) => Self::NOT_SUPPORTED,
             FsError::Stale => Self::STALE,
-            FsError::Frozen => Self::LATER,
+            FsError::Frozen | FsError::TextBusy => Self::LATER,
             _ => Self::IO,
         }
     }

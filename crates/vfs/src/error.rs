@@ -80,6 +80,12 @@ pub enum FsError {
     /// EBUSY.
     #[error("busy")]
     Busy,
+    /// ETXTBSY: the contents may not change meanwhile.
+    #[error("the file is becoming one of fs-verity")]
+    TextBusy,
+    /// EINTR: the caller has given up.
+    #[error("interrupted")]
+    Interrupted,
     /// EXDEV: the two names are in different projects.
     #[error("invalid cross-device link")]
     CrossDevice,

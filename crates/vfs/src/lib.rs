@@ -262,7 +262,21 @@ pub trait VolumeControl: FileSystem {
     /// # Errors
     /// `Exists` if it is one already; `NotSupported` if the volume, or this file, cannot be one;
     /// `NotPermitted` if it is immutable or append-only; `Invalid`.
-    fn enable_verity(&self, _ino: u32, _how: &EnableVerity) -> Result<()> {
+    fn enable_verity(&self, ino: u32, how: &EnableVerity) -> Result<()> {
+        self.enable_verity_unless(ino, how, &|| false)
+    }
+
+    /// As [`enable_verity`](Self::enable_verity), until `stop` says true: then the file is what it
+    /// was. Other threads may read the file and its attributes meanwhile, and change its names.
+    ///
+    /// # Errors
+    /// The same; `Interrupted`; `Busy` if another thread is at it.
+    fn enable_verity_unless(
+        &self,
+        _ino: u32,
+        _how: &EnableVerity,
+        _stop: &dyn Fn() -> bool,
+    ) -> Result<()> {
         Err(FsError::NotSupported("this file system has no fs-verity"))
     }
 

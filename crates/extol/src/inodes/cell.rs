@@ -44,6 +44,8 @@ pub(crate) struct InodeState {
     pub values_counted: i64,
     /// Of a file of fs-verity, once it was read.
     pub verity: OnceLock<Arc<FileVerity>>,
+    /// Its Merkle tree is being built: its contents do not change.
+    pub enables_verity: bool,
     /// Of an encrypted file, once its contents were needed.
     pub key: OnceLock<Arc<FileKey>>,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
@@ -71,6 +73,7 @@ impl InodeState {
             deferred: None,
             reserve: None,
             verity: OnceLock::new(),
+            enables_verity: false,
             key: OnceLock::new(),
             lazy_times: false,
             is_new: false,

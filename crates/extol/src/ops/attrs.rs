@@ -68,6 +68,9 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     if flags.contains(InodeFlags::VERITY) && set.size.is_some() {
         return Err(FsError::NotPermitted);
     }
+    if st.enables_verity && set.size.is_some() {
+        return Err(FsError::TextBusy);
+    }
     // It says "now" by a modification time that is the change time.
     let now = set.ctime.is_some() && set.mtime == set.ctime;
     let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;

@@ -118,13 +118,16 @@ pub(crate) fn append(fs: &MountedFs, ino: u32, bytes: &[u8]) -> Result<(u64, usi
     write_at(fs, ino, None, bytes, Author::Owner)
 }
 
-/// Err if the file is one of fs-verity (VE-3), or its `chattr` flags refuse a write at `offset`.
-/// The latter do not refuse the writeback of a cache: the write may be older than the flags, and
-/// the last page of an append-only file is written back as a whole.
+/// Err if the file is one of fs-verity (VE-3) or becomes one, or its `chattr` flags refuse a write
+/// at `offset`. The latter do not refuse the writeback of a cache: the write may be older than the
+/// flags, and the last page of an append-only file is written back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     if marks.contains(InodeFlags::VERITY) {
         return Err(FsError::NotPermitted);
+    }
+    if st.enables_verity {
+        return Err(FsError::TextBusy);
     }
     let refused = marks.contains(InodeFlags::IMMUTABLE)
         || (marks.contains(InodeFlags::APPEND) && offset < st.node.raw.size);
@@ -230,6 +233,9 @@ pub(crate) fn fallocate(
             || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))
         {
             return Err(FsError::NotPermitted);
+        }
+        if st.enables_verity {
+            return Err(FsError::TextBusy);
         }
         st.reserve = fs.reserve_right(author);
         data::fallocate::fallocate(fs, &cell, &mut st, mode, offset, len)

@@ -7,37 +7,55 @@ use extol_vfs::{EnableVerity, FsError, Result, VerityDigest, VerityPart};
 use super::files::{check_key, check_regular};
 use super::with_space;
 use crate::data::verity;
+pub(crate) use crate::data::verity::{Enabling, Stop};
 use crate::inodes::InodeState;
 use crate::mounted::MountedFs;
 
 /// The smallest size of a page: a tree with longer blocks could not be read everywhere.
 const PAGE: u32 = 4096;
 
-/// Makes a regular file one of fs-verity.
-pub(crate) fn enable(fs: &MountedFs, ino: u32, how: &EnableVerity) -> Result<()> {
+/// Begins to make a regular file one of fs-verity.
+pub(crate) fn begin(fs: &MountedFs, ino: u32, how: &EnableVerity) -> Result<Enabling> {
     fs.check_writable()?;
     let params = params(fs, how)?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
         let mut st = cell.write_behind_flush()?;
-        check_regular(&st)?;
-        check_key(fs, &st)?;
-        let flags = st.node.raw.flags;
-        if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::APPEND)) {
-            return Err(FsError::NotPermitted);
-        }
-        if !fs.vol.geo.ro_compat.contains(RoCompat::VERITY) {
-            return Err(FsError::NotSupported("the volume has no feature verity"));
-        }
-        if flags.contains(InodeFlags::VERITY) {
-            return Err(FsError::Exists);
-        }
-        if flags.contains(InodeFlags::DAX) {
-            return Err(FsError::Invalid("fs-verity beside DAX"));
-        }
+        check_enable(fs, &st)?;
         st.reserve = None;
-        verity::enable(fs, &cell, &mut st, params.clone(), how.signature.clone())
+        Enabling::begin(fs, &cell, &mut st, params.clone(), how.signature.clone())
     })
+}
+
+/// Ends what was begun, once the contents are hashed.
+pub(crate) fn finish(fs: &MountedFs, file: &Enabling, stop: Stop<'_>) -> Result<()> {
+    fs.check_writable()?;
+    with_space(fs, || {
+        let mut st = file.cell().write_behind_flush()?;
+        check_enable(fs, &st)?;
+        st.reserve = None;
+        file.finish(fs, &mut st, stop)
+    })
+}
+
+/// Err if the file cannot become one of fs-verity.
+fn check_enable(fs: &MountedFs, st: &InodeState) -> Result<()> {
+    check_regular(st)?;
+    check_key(fs, st)?;
+    let flags = st.node.raw.flags;
+    if flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::APPEND)) {
+        return Err(FsError::NotPermitted);
+    }
+    if !fs.vol.geo.ro_compat.contains(RoCompat::VERITY) {
+        return Err(FsError::NotSupported("the volume has no feature verity"));
+    }
+    if flags.contains(InodeFlags::VERITY) {
+        return Err(FsError::Exists);
+    }
+    if flags.contains(InodeFlags::DAX) {
+        return Err(FsError::Invalid("fs-verity beside DAX"));
+    }
+    Ok(())
 }
 
 fn params(fs: &MountedFs, how: &EnableVerity) -> Result<Params> {

@@ -347,3 +347,84 @@ fn a_file_without_a_name_is_enabled_and_deleted() {
         assert_clean(&dev, "deleted");
     }
 }
+
+/// While the contents are hashed other threads go on, but for what would change them; and a caller
+/// that stops leaves the file as it was, wherever it stops.
+#[test]
+fn hashing_keeps_no_thread_waiting_and_can_be_stopped() {
+    // With one megabyte of dirty data the tree of 1.6 MB is not kept in memory.
+    for options in ["", "dirty_mb=1"] {
+        let dev = image("96M", &["-t", "ext4", "-O", "verity", "-b", "1024"]);
+        let fs = open(&dev, options);
+        let contents = bytes(1, 24 << 20);
+        let ino = make(&fs, "file", &contents);
+        let how = how(SHA512, 1024, b"salt");
+        fs.sync().unwrap();
+        let free = fs.statfs().unwrap().blocks_free;
+        let calls = std::cell::Cell::new(0);
+        let is_locked = |call| !options.is_empty() && call > 0;
+        // 96 pieces are hashed; a tree in memory is written in further ones.
+        let all: &[u32] = if options.is_empty() { &[0, 1, 40, 95, 97, 100] } else { &[0, 1, 95] };
+        for &last in all {
+            calls.set(0);
+            let stop = || {
+                calls.set(calls.get() + 1);
+                calls.get() > last
+            };
+            let done = fs.enable_verity_unless(ino, &how, &stop);
+            assert_eq!(done, Err(FsError::Interrupted), "{options}, call {last}");
+            assert_eq!(fs.measure_verity(ino), Err(FsError::NoAttribute));
+            fs.sync().unwrap();
+            assert_eq!(fs.statfs().unwrap().blocks_free, free, "{options}, call {last}");
+            fs.write(ino, 5, &contents[5..9]).unwrap();
+        }
+        let beside = || {
+            calls.set(calls.get() + 1);
+            if is_locked(calls.get()) || calls.get() > 20 {
+                return false;
+            }
+            assert_eq!(fs.getattr(ino).unwrap().size, contents.len() as u64);
+            let mut some = [0; 100];
+            assert_eq!(fs.read(ino, 1000, &mut some), Ok(100));
+            assert_eq!(fs.write(ino, 1000, &some), Err(FsError::TextBusy));
+            let size = |bytes| SetAttr { size: Some(bytes), ..SetAttr::default() };
+            assert_eq!(fs.setattr(ino, &size(7)).unwrap_err(), FsError::TextBusy);
+            let punched = fs.fallocate(ino, Fallocate::PunchHole, 0, 4096);
+            assert_eq!(punched, Err(FsError::TextBusy));
+            assert_eq!(fs.enable_verity(ino, &how), Err(FsError::Busy));
+            fs.freeze().and_then(|()| fs.thaw()).unwrap();
+            fs.sync().unwrap();
+            false
+        };
+        calls.set(0);
+        fs.enable_verity_unless(ino, &how, &beside).unwrap();
+        assert!(calls.get() > 90, "{} calls", calls.get());
+        assert_eq!(fs.write(ino, 1000, b"x"), Err(FsError::NotPermitted));
+        assert!(read_all(&fs, ino).unwrap() == contents);
+        fs.unmount().unwrap();
+        assert_clean(&dev, options);
+    }
+}
+
+/// The last name goes, and the last reference, while the contents are hashed.
+#[test]
+fn a_file_that_is_deleted_meanwhile_is_gone() {
+    let dev = image("32M", &["-t", "ext4", "-O", "verity", "-b", "1024"]);
+    let fs = open(&dev, "");
+    let free = fs.statfs().unwrap().blocks_free;
+    let ino = make(&fs, "file", &bytes(1, 4 << 20));
+    let calls = std::cell::Cell::new(0);
+    let delete = || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 3 {
+            fs.unlink(fs.root(), b"file").unwrap();
+            fs.forget(ino, 1);
+        }
+        false
+    };
+    assert_eq!(fs.enable_verity_unless(ino, &how(SHA256, 1024, b""), &delete), Err(FsError::Stale));
+    fs.sync().unwrap();
+    assert_eq!(fs.statfs().unwrap().blocks_free, free);
+    fs.unmount().unwrap();
+    assert_clean(&dev, "deleted meanwhile");
+}

@@ -24,7 +24,7 @@
 //! | `_IOW('f', 16, u64)` | EXT4_IOC_RESIZE_FS | size of the volume | here: CAP_SYS_RESOURCE or rights over the mount |
 //! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
 //! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
-//! | `_IOW('f', 133, fsverity_enable_arg)` | FS_IOC_ENABLE_VERITY | a file | here: its owner, or CAP_DAC_OVERRIDE |
+//! | `_IOW('f', 133, fsverity_enable_arg)` | FS_IOC_ENABLE_VERITY | a file | here: the right to write to it |
 //! | `_IOWR('f', 134, fsverity_digest)` | FS_IOC_MEASURE_VERITY | | |
 //! | `_IOR('f', 27, [u8; 16])` | FS_IOC_GET_ENCRYPTION_NONCE | | |
 //! | all others | | | refused: ENOTTY |
@@ -55,7 +55,7 @@ use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tunables, Tune, Tu
 use super::{Context, verity};
 use crate::abi::{IOCTL_32BIT, IOCTL_COMPAT, IOCTL_UNRESTRICTED};
 use crate::errno::{Errno, Result};
-use crate::rights::capability;
+use crate::rights::{FileOwner, capability};
 use crate::wire::{Args, Reply, Request};
 
 /// `_IOR` / `_IOW` / `_IOWR` of asm-generic: direction, size, type, number.
@@ -91,6 +91,7 @@ const FREEZE: u32 = number(0, 0, 0xE4, 1);
 const THAW: u32 = number(0, 0, 0xE4, 2);
 const OUR_SHUTDOWN: u32 = number(WRITE, 4, 0xE4, 3);
 
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// Longest label, and the bytes of FS_IOC_GETFSLABEL.
 const LABEL: usize = 16;
 const LABEL_FIELD: usize = 256;
@@ -218,8 +219,14 @@ impl Context<'_> {
             Check::Write => {
                 let attr = self.fs.getattr(call.ino)?;
                 let shown = self.agreed.shown;
-                let owner = shown.uid.unwrap_or(attr.uid);
-                self.owner.check_write(call.request, owner, shown.perm(attr.perm))
+                let has_list = self.fs.getxattr(call.ino, ACCESS_LIST).is_ok();
+                let file = FileOwner {
+                    uid: shown.uid.unwrap_or(attr.uid),
+                    gid: shown.gid.unwrap_or(attr.gid),
+                    perm: shown.perm(attr.perm),
+                    owner_alone: has_list,
+                };
+                self.owner.check_write(call.request, &file)
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::config::Transport;
 use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
+use crate::interrupts::Interrupts;
 use crate::pool;
 use crate::rights::{NOT_TOLD, Owner};
 use crate::wire::{Opened, Reply, Request};
@@ -73,6 +74,7 @@ pub(crate) struct Context<'a> {
     pub(crate) server: &'a dyn Server,
     pub(crate) counts: &'a Counts,
     pub(crate) writers: &'a Writers,
+    pub(crate) interrupts: &'a Interrupts,
     pub(crate) transport: Transport,
     pub(crate) owner: &'a Owner,
 }
@@ -101,6 +103,12 @@ fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Resu
         op::FORGET | op::BATCH_FORGET => {
             // What cannot be decoded has no reply either.
             let _ = context.forget(request);
+            return Ok(Outcome::NoReply);
+        }
+        op::INTERRUPT => {
+            if let Ok(unique) = request.args().u64() {
+                context.interrupts.note(unique);
+            }
             return Ok(Outcome::NoReply);
         }
         op::GETATTR => context.getattr(request, reply),
@@ -137,7 +145,7 @@ fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Resu
         op::LISTXATTR => context.listxattr(request, reply),
         op::REMOVEXATTR => context.removexattr(request),
         op::IOCTL => context.ioctl(request, reply),
-        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does without these.
+        // Flush, locks, access, poll, copy_file_range …: the kernel does without these.
         _ => Err(Errno(libc::ENOSYS)),
     }?;
     Ok(Outcome::Reply)
@@ -148,7 +156,7 @@ fn work(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Resu
 fn is_for_open_file(opcode: u32) -> bool {
     let of_file = [op::READ, op::WRITE, op::FSYNC, op::RELEASE, op::FALLOCATE, op::LSEEK];
     let of_dir = [op::READDIR, op::READDIRPLUS, op::FSYNCDIR, op::RELEASEDIR];
-    let of_kernel = [op::FORGET, op::BATCH_FORGET, op::DESTROY];
+    let of_kernel = [op::FORGET, op::BATCH_FORGET, op::INTERRUPT, op::DESTROY];
     of_file.contains(&opcode) || of_dir.contains(&opcode) || of_kernel.contains(&opcode)
 }
 

@@ -6,9 +6,12 @@
 //! does neither: that one is refused.
 //!
 //! The kernel checks nothing: in ext4 a process that enables verity must have the right to write to
-//! the file, which it may have opened for reading. Here it must own the file, with the right to
-//! write to it, or have CAP_DAC_OVERRIDE, in the user namespace of the mount. (Rights by group or
-//! access list do not count.)
+//! the file, which it may have opened for reading. Here it must have that right by the permission
+//! bits, or CAP_DAC_OVERRIDE, in the user namespace of the mount. (Beside an access list the bits
+//! of the group are a mask: then only the owner's count.)
+//!
+//! Hashing takes seconds for each gigabyte. So a signal ends it, with EINTR
+//! ([`Interrupts`](crate::interrupts::Interrupts)), and no worker of the pool waits for it.
 
 use extol_vfs::EnableVerity;
 
@@ -32,7 +35,8 @@ pub(super) fn enable(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) 
         return Err(Errno(libc::ETXTBSY));
     }
     context.server.about_to_wait();
-    context.fs.enable_verity(call.ino, &how)?;
+    let running = context.interrupts.begin(call.request.unique);
+    context.fs.enable_verity_unless(call.ino, &how, &|| running.is_interrupted())?;
     // Pages that were read before were not verified.
     context.server.invalidate(call.request.nodeid, 0);
     Ok(())
@@ -58,7 +62,7 @@ fn decode(call: &Call<'_, '_>) -> Result<EnableVerity> {
     let salt = input.bytes(salt)?.to_vec();
     let signature = input.bytes(signature)?.to_vec();
     let algorithm = u8::try_from(algorithm).ok().filter(|id| matches!(id, 1 | 2));
-    let algorithm = algorithm.ok_or(Errno(libc::ENOPKG))?;
+    let algorithm = algorithm.ok_or(Errno(libc::EINVAL))?;
     Ok(EnableVerity { algorithm, block_size, salt, signature })
 }
 
