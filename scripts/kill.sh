@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Kills mounts with SIGKILL under a parallel load, again and again, in all journal modes; some of
-# them while they unmount, and some recoveries as well. After every kill all that fsync has promised
-# must be there: recovered by Extol each time, and every fourth time a copy by Linux and by e2fsck.
+# Kills mounts with SIGKILL under a parallel load, again and again, in all modes of the journal and
+# of the page cache; some of them while they unmount, and some recoveries as well. After every kill
+# all that fsync has promised must be there: recovered by Extol each time, and every fourth time a
+# copy by Linux and by e2fsck.
 #
 #   scripts/kill.sh [ROUNDS]      default 500, divided by the variants
 #
@@ -10,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-500}
-variants=10
+variants=11
 each=$(((rounds + variants - 1) / variants))
 list=$(mktemp)
 log=$(mktemp)

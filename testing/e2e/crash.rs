@@ -233,3 +233,9 @@ fn fast_commits_in_an_external_log() {
     };
     lives(image, &[], 10);
 }
+
+/// The kernel gathers writes, and sends them at an fsync.
+#[test]
+fn with_a_write_back_cache() {
+    lives(mke2fs(&["-t", "ext4", "-O", "fast_commit"]), &["writeback_cache"], 11);
+}
