@@ -9,7 +9,7 @@ words     Comments, identifiers, messages, scripts and pages speak in the terms 
 columns   No line is longer than 100 columns. Exempt are rows of tables, lines with a URL in pages
           and comments, and in Rust a line with a string that cannot be broken: a raw string, or
           one without a blank.
-commits   Subjects since the tag `before-house` are `area: imperative phrase` of at most 72
+commits   Subjects since commit 1aa8dae3 are `area: imperative phrase` of at most 72
           characters, and a body gives the reason.
 bytes     Paths, and what the kernel says in /proc and /sys, are bytes: programs take none of it for
           text (to_str, to_string_lossy, read_to_string, display). Tests may, and what
@@ -30,7 +30,7 @@ MOST = 100
 SUBJECT = 72
 # A string with so many blanks is a message, and not a name or a key.
 SENTENCE = 3
-TAG, TAGGED = "before-house", "1aa8dae344459244c21daaf44a14bf0e9f237ddb"
+SINCE = "1aa8dae344459244c21daaf44a14bf0e9f237ddb"
 
 # What takes bytes for text, and what to write instead.
 TEXT = {
@@ -223,14 +223,11 @@ def git(*words):
 
 
 def commits():
-    """Findings in the subjects and bodies since the tag."""
-    for since in (TAG, TAGGED):
-        if git("merge-base", "--is-ancestor", since, "HEAD") is not None:
-            break
-    else:
-        print(f"lint: commits: skipped, {TAG} is not in the history of this clone")
+    """Findings in the subjects and bodies since the first that kept these rules."""
+    if git("merge-base", "--is-ancestor", SINCE, "HEAD") is None:
+        print(f"lint: commits: skipped, {SINCE[:8]} is not in the history of this clone")
         return []
-    log = git("log", "--no-merges", "--format=%h%x1f%s%x1f%b%x1e", f"{since}..HEAD") or ""
+    log = git("log", "--no-merges", "--format=%h%x1f%s%x1f%b%x1e", f"{SINCE}..HEAD") or ""
     found = []
     for entry in filter(str.strip, log.split("\x1e")):
         commit, subject, body = entry.strip("\n").split("\x1f")
