@@ -10,6 +10,9 @@ pub(crate) const READ: u16 = 4;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const EXECUTE: u16 = 1;
 
+/// The number that stands for no user and no group.
+pub(crate) const NO_ID: u32 = u32::MAX;
+
 const STICKY: u16 = 0o1000;
 const SET_GID: u16 = 0o2000;
 const ACL: &[u8] = b"system.posix_acl_access";
@@ -23,17 +26,23 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// What the export makes of credentials.
+    /// The caller that the export makes of credentials. The id that stands for none becomes the
+    /// anonymous one, and no group, as with Linux's nfsd.
     pub(crate) fn of(config: &Config, credentials: &Credentials) -> Self {
         let (anonymous_uid, anonymous_gid) = (config.anonymous_uid, config.anonymous_gid);
         match credentials {
             Credentials::Unix { uid, gid, groups } if config.squash != Squash::All => {
                 let squashes = config.squash == Squash::Root;
-                let group = |id: u32| if squashes && id == 0 { anonymous_gid } else { id };
+                let of = |id: u32, anonymous: u32| match id {
+                    NO_ID => anonymous,
+                    0 if squashes => anonymous,
+                    id => id,
+                };
+                let groups = groups.iter().filter(|id| **id != NO_ID);
                 Self {
-                    uid: if squashes && *uid == 0 { anonymous_uid } else { *uid },
-                    gid: group(*gid),
-                    groups: groups.iter().map(|id| group(*id)).collect(),
+                    uid: of(*uid, anonymous_uid),
+                    gid: of(*gid, anonymous_gid),
+                    groups: groups.map(|id| of(*id, anonymous_gid)).collect(),
                 }
             }
             _ => Self { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() },
@@ -195,6 +204,10 @@ mod tests {
         assert_eq!(of(Squash::Root, &ids(9, 8)), caller(9, 8, &[71, 5]));
         assert_eq!(of(Squash::None, &ids(0, 0)), caller(0, 0, &[0, 5]));
         assert_eq!(of(Squash::All, &ids(9, 8)), caller(70, 71, &[]));
+        for squash in [Squash::None, Squash::Root] {
+            let none = Credentials::Unix { uid: NO_ID, gid: NO_ID, groups: vec![NO_ID, 5] };
+            assert_eq!(of(squash, &none), caller(70, 71, &[5]));
+        }
         for credentials in [Credentials::None, Credentials::Unknown] {
             assert_eq!(of(Squash::None, &credentials), caller(70, 71, &[]));
         }

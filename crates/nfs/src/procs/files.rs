@@ -3,7 +3,7 @@
 use extol_vfs::{Attr, FileKind, SetAttr, SetTime};
 
 use super::{After, put_status, read_handle};
-use crate::access::{Caller, EXECUTE, READ, WRITE};
+use crate::access::{Caller, EXECUTE, NO_ID, READ, WRITE};
 use crate::attrs::{self, Change};
 use crate::export::{Export, Held};
 use crate::limits;
@@ -77,7 +77,7 @@ fn apply(export: &Export, caller: &Caller, attr: &Attr, mut set: SetAttr) -> Res
 
 /// Err for the number that stands for "no owner".
 pub(super) fn check_ids(set: &SetAttr) -> Result<()> {
-    let is_none = |id: Option<u32>| id == Some(u32::MAX);
+    let is_none = |id: Option<u32>| id == Some(NO_ID);
     if is_none(set.uid) || is_none(set.gid) { Err(Status::INVALID) } else { Ok(()) }
 }
 

@@ -92,6 +92,31 @@ fn root_is_squashed_unless_it_is_not() {
     assert_eq!(client.user(0, 0).read(&secret, 0, 1).map(drop), Ok(()));
 }
 
+/// The number that stands for none is no owner: a caller with it is the anonymous user, and none is
+/// given it.
+#[test]
+fn no_file_belongs_to_the_number_that_stands_for_none() {
+    let (_, client) = Client::new(Config { squash: Squash::None, ..Config::default() });
+    let root = client.root();
+    let none = client.user(u32::MAX, u32::MAX);
+    let file = none.create(&root, b"file", 0o600).expect("create");
+    assert_eq!(client.attr(&file).expect("attributes")[3..5], [65534, 65534]);
+    let admin = client.user(0, 0);
+    assert_eq!(admin.chown(&file, Some(u32::MAX), None), 22);
+    assert_eq!(admin.chown(&file, None, Some(u32::MAX)), 22);
+    for number in [CREATE, MKDIR] {
+        let made = admin.make(number, &root, b"new", |out| {
+            if number == CREATE {
+                out.u32(0);
+            }
+            out.u32(0).u32(1).u32(u32::MAX).u32(0).u32(0).u32(0).u32(0);
+        });
+        assert_eq!(made, Err(22));
+    }
+    assert_eq!(admin.lookup(&root, b"new"), Err(2));
+    assert_eq!(client.attr(&file).expect("attributes")[3..5], [65534, 65534]);
+}
+
 #[test]
 fn a_sticky_directory_keeps_names_of_others() {
     let (_, owner) = Client::new(Config::default());
