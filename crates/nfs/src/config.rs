@@ -39,7 +39,7 @@ pub struct Config {
     pub low_ports: bool,
     /// Most connections at a time.
     pub connections: usize,
-    /// Most bytes of requests and replies in memory; each connection may have one request more.
+    /// Most bytes of requests and replies in memory; [`limits::MEMORY_LEAST`] at least.
     pub memory: usize,
 }
 
@@ -81,7 +81,7 @@ impl Config {
             "connections" => self.connections = count(1..=1 << 16)? as usize,
             "memory" => {
                 let text = given().ok_or("option \"memory\": give a size, such as 64m")?;
-                let bytes = number::size(text, 1, 1 << 20..=1 << 40)
+                let bytes = number::size(text, 1, limits::MEMORY_LEAST as u64..=1 << 40)
                     .map_err(|why| format!("option \"memory\": {why}"))?;
                 self.memory = usize::try_from(bytes).unwrap_or(usize::MAX);
             }
@@ -259,6 +259,7 @@ mod tests {
             ("anonuid", Some("-1")),
             ("anongid", None),
             ("memory", Some("x")),
+            ("memory", Some("3m")),
             ("subtree", None),
             ("connections", Some("0")),
         ] {

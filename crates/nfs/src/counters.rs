@@ -19,7 +19,7 @@ impl Calls {
     }
 
     /// Those that came, with the names of the procedures in lower case.
-    fn by_procedure(&self) -> Vec<(String, u64)> {
+    pub(crate) fn by_procedure(&self) -> Vec<(String, u64)> {
         let calls =
             self.0.iter().enumerate().map(|(number, calls)| {
                 (procs::name(number).to_owned(), calls.load(Ordering::Relaxed))

@@ -5,8 +5,11 @@
 //!   connection   one peer: reads records, sends replies
 //!   records      record marking (RFC 5531) within limits of size and time
 //!   counters     calls and connections, to be shown
+//!   admission    which connection ends for another one
+//!   client       whose budgets and shares there are
+//!   memory       what requests and replies may take
 //!   work         queue of requests and the threads that take them
-//!   repeats      replies that a peer may ask for again
+//!   repeats      calls that come again, and their replies
 //!   dispatch     program and procedure of a call; replies that wait for durability
 //!   mountd       MOUNT
 //!   procs/       the procedures of NFS
@@ -32,8 +35,10 @@
 //! - NF-4: a handle that the export did not hand out names nothing, so no peer leaves the subtree.
 
 mod access;
+mod admission;
 mod ahead;
 mod attrs;
+mod client;
 mod config;
 mod connection;
 mod counters;
@@ -41,6 +46,7 @@ mod dispatch;
 mod export;
 mod handle;
 pub mod limits;
+mod memory;
 mod mountd;
 mod procs;
 mod records;

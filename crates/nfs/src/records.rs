@@ -1,7 +1,8 @@
 //! Record marking: a record is a row of fragments, each behind a word with its length, whose top
 //! bit marks the last.
 //!
-//! Memory for a record grows with what has arrived of it, and not with what its peer announces.
+//! Memory for a record grows with what has arrived of it, and not with what its peer announces. A
+//! record that is longer than [`SMALL`](limits::SMALL) is read when its memory is there.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::limits;
 
 /// Bytes asked of the system at once.
-const PIECE: usize = 64 << 10;
+const PIECE: usize = limits::SMALL;
 
 /// Reads the records of a peer.
 #[derive(Debug)]
@@ -49,23 +50,33 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// The next record.
-    pub(crate) fn next(&mut self) -> Result<Vec<u8>, End> {
+    /// The next record. `admit` waits for the memory of one that is long, of at most so many bytes;
+    /// if it gives false, there is none.
+    pub(crate) fn next(&mut self, admit: &mut dyn FnMut(usize) -> bool) -> Result<Vec<u8>, End> {
         let mut record = Vec::new();
         if self.start == self.end {
             self.wait()?;
         }
-        let end = Instant::now() + self.record_time;
+        let mut end = Instant::now() + self.record_time;
+        let mut is_admitted = false;
         for _ in 0..limits::FRAGMENTS {
             let mut marker = [0; 4];
             self.fill(&mut marker, end)?;
             let marker = u32::from_be_bytes(marker);
-            let len = (marker & !(1 << 31)) as usize;
+            let (len, is_last) = ((marker & !(1 << 31)) as usize, marker & 1 << 31 != 0);
             if len > limits::RECORD - record.len() {
                 return Err(End::Broken("a record is too long"));
             }
+            if !is_admitted && record.len() + len > limits::SMALL {
+                let most = if is_last { record.len() + len } else { limits::RECORD };
+                if !admit(most) {
+                    return Err(End::Closed);
+                }
+                is_admitted = true;
+                end = Instant::now() + self.record_time;
+            }
             self.append(&mut record, len, end)?;
-            if marker & 1 << 31 != 0 {
+            if is_last {
                 return Ok(record);
             }
         }
@@ -182,6 +193,10 @@ mod tests {
         }
     }
 
+    fn next<R: Read>(records: &mut Records<R>) -> Result<Vec<u8>, End> {
+        records.next(&mut |_| true)
+    }
+
     fn fragment(len: usize, is_last: bool) -> Vec<u8> {
         let marker = u32::try_from(len).expect("short") | u32::from(is_last) << 31;
         [&marker.to_be_bytes()[..], &vec![7; len]].concat()
@@ -192,24 +207,56 @@ mod tests {
         let input = [fragment(5, false), fragment(200_000, true), fragment(3, true)].concat();
         for step in [1, 3, 4096, usize::MAX] {
             let mut records = Records::new(Slow(&input, step));
-            assert_eq!(records.next().expect("a record").len(), 200_005);
-            assert_eq!(records.next().expect("a record"), [7; 3]);
-            assert!(matches!(records.next(), Err(End::Closed)));
+            assert_eq!(next(&mut records).expect("a record").len(), 200_005);
+            assert_eq!(next(&mut records).expect("a record"), [7; 3]);
+            assert!(matches!(next(&mut records), Err(End::Closed)));
         }
+    }
+
+    #[test]
+    fn a_long_record_is_read_when_its_memory_is_there() {
+        let admitted = |input: &[u8], may: bool| {
+            let mut asked = Vec::new();
+            let mut admit = |bytes| {
+                asked.push(bytes);
+                may
+            };
+            let len = Records::new(input).next(&mut admit).ok().map(|record| record.len());
+            (len, asked)
+        };
+        let (small, long) = (fragment(limits::SMALL, true), fragment(limits::SMALL + 1, true));
+        assert_eq!(admitted(&small, false), (Some(limits::SMALL), vec![]));
+        assert_eq!(admitted(&long, true), (Some(limits::SMALL + 1), vec![limits::SMALL + 1]));
+        assert_eq!(admitted(&long, false), (None, vec![limits::SMALL + 1]));
+        // How long it becomes is not known before its last fragment; memory is asked for once.
+        let part = fragment(limits::SMALL / 2 + 1, false);
+        let parts = [&part[..], &part, &part, &fragment(1, true)].concat();
+        assert_eq!(admitted(&parts, true), (Some(limits::SMALL / 2 * 3 + 4), vec![limits::RECORD]));
     }
 
     #[test]
     fn records_beyond_the_limits_end_the_connection() {
         let long = fragment(limits::RECORD, true);
-        assert_eq!(Records::new(&long[..]).next().expect("a record").len(), limits::RECORD);
+        let first = |input: &[u8]| next(&mut Records::new(input));
+        assert_eq!(first(&long).expect("a record").len(), limits::RECORD);
         let longer = (u32::try_from(limits::RECORD).expect("short") + 1).to_be_bytes();
-        assert!(matches!(Records::new(&longer[..]).next(), Err(End::Broken(_))));
+        assert!(matches!(first(&longer), Err(End::Broken("a record is too long"))));
         let parts = [fragment(8, false), fragment(limits::RECORD, true)].concat();
-        assert!(matches!(Records::new(&parts[..]).next(), Err(End::Broken(_))));
-        let many = fragment(0, false).repeat(limits::FRAGMENTS + 1);
-        assert!(matches!(Records::new(&many[..]).next(), Err(End::Broken(_))));
+        assert!(matches!(first(&parts), Err(End::Broken("a record is too long"))));
         let cut = &fragment(100, true)[..50];
-        assert!(matches!(Records::new(cut).next(), Err(End::Broken("a record ends early"))));
+        assert!(matches!(first(cut), Err(End::Broken("a record ends early"))));
+    }
+
+    /// Bytes are bounded, in however many parts they come; and parts without any have an end.
+    #[test]
+    fn a_record_may_have_a_fragment_for_each_byte() {
+        let first = |input: &[u8]| next(&mut Records::new(input));
+        let bytes = [fragment(1, false).repeat(5000), fragment(0, true)].concat();
+        assert_eq!(first(&bytes).expect("a record"), [7; 5000]);
+        let many = fragment(0, false).repeat(limits::FRAGMENTS);
+        let whole = [&many[4..], &fragment(3, true)].concat();
+        assert_eq!(first(&whole).expect("a record"), [7; 3]);
+        assert!(matches!(first(&many), Err(End::Broken("a record has too many fragments"))));
     }
 
     #[test]
@@ -227,9 +274,9 @@ mod tests {
     fn slow_and_silent_peers_run_out_of_time() {
         let mut records = Records::new(Silent(&[0x80, 0, 0, 9, 1]));
         records.record_time = Duration::from_millis(20);
-        assert!(matches!(records.next(), Err(End::Broken("a record arrives too slowly"))));
+        assert!(matches!(next(&mut records), Err(End::Broken("a record arrives too slowly"))));
         let mut records = Records::new(Silent(&[]));
         records.idle = Duration::from_millis(20);
-        assert!(matches!(records.next(), Err(End::Idle)));
+        assert!(matches!(next(&mut records), Err(End::Idle)));
     }
 }

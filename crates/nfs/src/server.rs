@@ -14,22 +14,25 @@ use extol_sync::Condvar;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::admission::{self, Place};
+use crate::client::Client;
 use crate::connection::{Peer, STACK};
 use crate::counters::Counters;
 use crate::dispatch;
 use crate::export::Export;
-use crate::limits;
+use crate::limits::{self, OVERHEAD};
+use crate::memory::{Hold, Memory};
 use crate::procs;
 use crate::records::{End, Records};
-use crate::repeats::Begun;
+use crate::repeats::{Begun, Key, Origin, Repeats};
 use crate::rpc::{Call, Refused};
-use crate::work::{Answer, Memory, Queue, Request, Shared};
+use crate::work::{Answer, Queue, Request, Shared};
 
 /// Takes a line about a peer.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Room for what a request and its reply take beside their data.
-const OVERHEAD: usize = 4 << 10;
+/// How long a request waits for memory until its connection is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 /// Ports that only root may use.
 const LOW_PORTS: u16 = 1024;
 
@@ -50,12 +53,14 @@ impl std::fmt::Debug for Server {
 
 pub(crate) struct Inner {
     pub(crate) export: Arc<Export>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     queue: Queue,
     peers: Mutex<HashMap<usize, Arc<Peer>>>,
     fewer_peers: Condvar,
     next: AtomicUsize,
     started: Instant,
+    /// When a connection was last closed for its memory.
+    closed_one: Mutex<Instant>,
     log: Log,
 }
 
@@ -90,15 +95,18 @@ impl Server {
     pub fn new(export: Arc<Export>, listener: TcpListener, log: Log) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (stop, other) = UnixStream::pair()?;
-        let memory = Memory::new(export.config.memory);
+        let total = export.config.memory.max(limits::MEMORY_LEAST);
+        let repeats = Repeats::new(total / limits::REPEATS_PART);
+        let memory = Memory::new(total - total / limits::REPEATS_PART);
         let inner = Arc::new(Inner {
             export,
-            shared: Arc::new(Shared { memory, repeats: Default::default() }),
+            shared: Arc::new(Shared { memory, repeats }),
             queue: Queue::default(),
             peers: Mutex::default(),
             fewer_peers: Condvar::new(),
             next: AtomicUsize::new(0),
             started: Instant::now(),
+            closed_one: Mutex::new(Instant::now()),
             log,
         });
         let stopper = Stopper { stop: Arc::new(other), stopped: Arc::default() };
@@ -109,6 +117,12 @@ impl Server {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// The memory, and the calls that are known.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.inner.shared)
     }
 
     /// What it counts.
@@ -183,15 +197,14 @@ impl Inner {
         if config.low_ports && address.port() >= LOW_PORTS {
             return self.say(address, "the port is not below 1024");
         }
-        if !self.make_room() {
+        if !self.make_room(Client::of(address.ip())) {
             return self.say(address, "there are too many connections");
         }
-        let Ok(peer) =
-            stream.set_nonblocking(false).and_then(|()| Peer::new(stream, address, self.now()))
-        else {
-            return;
-        };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let peer = stream
+            .set_nonblocking(false)
+            .and_then(|()| Peer::new(stream, address, number, self.now()));
+        let Ok(peer) = peer else { return };
         self.peers.lock().insert(number, Arc::clone(&peer));
         let inner = Arc::clone(self);
         let reader = thread::Builder::new().name("nfs-reader".into()).stack_size(STACK);
@@ -210,24 +223,27 @@ impl Inner {
         self.fewer_peers.notify_all();
     }
 
-    /// True if another connection may be had, perhaps because an idle one was closed for it.
-    fn make_room(&self) -> bool {
+    /// True if another connection of this client may be had, perhaps because one was closed for it.
+    fn make_room(&self, newcomer: Client) -> bool {
         let peers = self.peers.lock();
         if peers.len() < self.export.config.connections {
             return true;
         }
-        let idle = peers.iter().filter(|(_, peer)| peer.is_idle());
-        let oldest = idle.min_by_key(|(_, peer)| peer.last.load(Ordering::Relaxed));
-        let oldest = oldest.map(|(number, peer)| (*number, Arc::clone(peer)));
+        let now = self.now();
+        let place = |(number, peer): (&usize, &Arc<Peer>)| Place {
+            number: *number,
+            client: peer.owner.client,
+            unused: now.saturating_sub(peer.last.load(Ordering::Relaxed)),
+            is_busy: peer.is_busy(),
+        };
+        let places: Vec<_> = peers.iter().map(place).collect();
+        let victim = admission::victim(&places, newcomer).and_then(|number| peers.get(&number));
+        let Some(victim) = victim.map(Arc::clone) else { return false };
         drop(peers);
-        let Some((number, peer)) = oldest else { return false };
-        let idle = self.now().saturating_sub(peer.last.load(Ordering::Relaxed));
-        if u128::from(idle) < limits::MAKES_ROOM.as_millis() {
-            return false;
-        }
-        peer.close();
+        self.say(victim.address, "others need its place");
+        victim.close();
         // (Its reader ends soon.)
-        self.remove(number);
+        self.remove(victim.owner.connection);
         true
     }
 
@@ -235,54 +251,119 @@ impl Inner {
     fn read(&self, peer: &Arc<Peer>) {
         let mut records = Records::new(&peer.stream);
         while peer.wait_for_room() {
-            let record = match records.next() {
+            let mut hold = None;
+            let mut admit = |bytes| {
+                hold = self.hold(peer, bytes + OVERHEAD, || peer.has_ended());
+                peer.arrives(true);
+                hold.is_some()
+            };
+            let record = records.next(&mut admit);
+            if hold.is_some() {
+                peer.arrives(false);
+            }
+            let record = match record {
                 Ok(record) => record,
                 Err(End::Closed | End::Idle) => return,
                 Err(End::Broken(why)) => return self.say(peer.address, why),
             };
-            peer.touch(self.now());
-            if !self.take(peer, record) {
+            if !self.take(peer, record, hold) {
                 return self.say(peer.address, "a record is no call");
             }
         }
     }
 
-    /// Puts a request into the queue. False: it is none.
-    fn take(&self, peer: &Arc<Peer>, record: Vec<u8>) -> bool {
+    /// Puts a request into the queue, unless its peer ends before there is memory for it. A long
+    /// record has a hold. False: the record is no request.
+    fn take(&self, peer: &Arc<Peer>, record: Vec<u8>, hold: Option<Hold>) -> bool {
+        let held = |bytes: usize, key: Option<Key>| match hold {
+            Some(mut hold) => {
+                hold.resize(record.len() + OVERHEAD);
+                Some(hold)
+            }
+            None => self.hold(peer, bytes, || self.shared.is_given_up(peer, key)),
+        };
+        let short = |held: Option<Hold>, reply| held.map_or((), |hold| peer.send(reply, hold));
         let call = match Call::decode(&record) {
             Ok(call) => call,
             Err(Refused::NoCall) => return false,
             Err(Refused::Reply(reply)) => {
-                peer.send(reply);
+                short(held(OVERHEAD, None), reply);
                 return true;
             }
         };
-        let (xid, mut bytes, mut key) = (call.xid, record.len() + OVERHEAD, None);
-        if call.program == dispatch::PROGRAM {
-            if procs::has_long_reply(call.procedure) {
-                bytes += last_word(&record).min(limits::DATA) as usize;
-            }
-            if call.procedure != 0 && !procs::is_repeatable(call.procedure) {
-                let repeats = &self.shared.repeats;
-                let its_key = repeats.key(peer.address.ip(), xid, &record);
-                match repeats.begin(its_key, Arc::clone(peer)) {
-                    Begun::New => key = Some(its_key),
-                    Begun::Running => return true,
-                    Begun::Answered(reply) => {
-                        peer.send(reply.to_vec());
-                        return true;
+        // Calls that do nothing are no use of the connection.
+        if call.procedure != 0 {
+            peer.touch(self.now());
+        }
+        let (xid, mut key) = (call.xid, None);
+        if call.program == dispatch::PROGRAM && !procs::is_repeatable(call.procedure) {
+            let repeats = &self.shared.repeats;
+            let its_key = repeats.key(peer.address, xid, &record);
+            let origin = Origin { port: peer.address.port(), opened: peer.opened };
+            match repeats.begin(its_key, origin, Arc::clone(peer)) {
+                Begun::New => key = Some(its_key),
+                Begun::Running { given_up } => {
+                    if let Some(peer) = given_up {
+                        peer.close();
                     }
+                    return true;
+                }
+                Begun::Answered(reply) => {
+                    short(held(OVERHEAD, None), reply.to_vec());
+                    return true;
                 }
             }
         }
-        let answer = Answer::new(&self.shared, peer, (xid, key), bytes);
-        self.queue.put(Request { record, answer });
+        let bytes = record.len() + OVERHEAD + long_reply(&call, &record);
+        if let Some(hold) = held(bytes, key) {
+            let answer = Answer::new(&self.shared, peer, (xid, key), hold);
+            self.queue.put(Request { record, answer });
+        }
         true
+    }
+
+    /// Waits for memory for a request of a peer. `None`: it is given up before.
+    fn hold(&self, peer: &Arc<Peer>, bytes: usize, is_given_up: impl Fn() -> bool) -> Option<Hold> {
+        loop {
+            if let Some(hold) = self.shared.memory.take(peer.owner, bytes, LOOK) {
+                return Some(hold);
+            }
+            if is_given_up() {
+                return None;
+            }
+            self.close_stalled();
+        }
+    }
+
+    /// Closes the connection that keeps memory from others for too long, of the client that has the
+    /// most; one at a time, because what waits may have enough then.
+    fn close_stalled(&self) {
+        let mut closed_one = self.closed_one.lock();
+        if closed_one.elapsed() < LOOK {
+            return;
+        }
+        let memory = &self.shared.memory;
+        let peers = self.peers.lock();
+        let stalled = peers.values().filter_map(|peer| {
+            let time = peer.stalled_for();
+            (time >= limits::STALLED).then(|| (memory.held_by(peer.owner.client), time, peer))
+        });
+        let worst = stalled.max_by_key(|(held, time, _)| (*held, *time));
+        let worst = worst.map(|(.., peer)| Arc::clone(peer));
+        drop(peers);
+        if let Some(peer) = worst {
+            *closed_one = Instant::now();
+            self.say(peer.address, "others wait for the memory of what it does not send or take");
+            peer.close();
+        }
     }
 
     /// A worker.
     fn work(&self) {
-        while let Some(Request { record, answer }) = self.queue.take() {
+        while let Some(Request { record, mut answer }) = self.queue.take() {
+            if answer.is_given_up() {
+                continue;
+            }
             let Ok(call) = Call::decode(&record) else { continue };
             let send = Box::new(move |reply| answer.send(reply));
             // A panic fails this request only: its answer says so when it is dropped.
@@ -304,7 +385,12 @@ impl Inner {
     }
 }
 
-/// The last word of a record: the count of READ, READDIR and READDIRPLUS.
-fn last_word(record: &[u8]) -> u32 {
-    record.last_chunk().map_or(0, |word| u32::from_be_bytes(*word))
+/// Bytes that the reply to a call has beside [`OVERHEAD`], at most. A long record is not worked on
+/// by the procedures whose replies are long.
+fn long_reply(call: &Call<'_>, record: &[u8]) -> usize {
+    if call.program != dispatch::PROGRAM || !procs::has_long_reply(call.procedure) {
+        return 0;
+    }
+    // The last word: the count of READ, READDIR and READDIRPLUS.
+    record.last_chunk().map_or(0, |word| u32::from_be_bytes(*word).min(limits::DATA) as usize)
 }

@@ -1,13 +1,19 @@
-//! Requests that wait for a thread, and what they take of the memory.
+//! Requests that wait for a thread, and the answers that they get.
+//!
+//! A request whose connection has ended is not worked on any more: its client asks again over
+//! another one, and may have gone on to something else by the time that this one would run.
+//!
+//! - WK-1: a request that has not begun is dropped if no connection waits for its reply
+//!   ([`Answer::is_given_up`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use extol_sync::Condvar;
 use parking_lot::Mutex;
 
 use crate::connection::Peer;
+use crate::memory::{Hold, Memory};
 use crate::repeats::{Key, Repeats};
 use crate::rpc::{self, accept};
 
@@ -52,42 +58,22 @@ impl Queue {
     }
 }
 
-/// Memory for requests and replies.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    free: Mutex<i64>,
-    changed: Condvar,
-}
-
-impl Memory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        let free = i64::try_from(bytes).unwrap_or(i64::MAX);
-        Self { free: Mutex::new(free), changed: Condvar::new() }
-    }
-
-    /// Takes memory for a request of a peer. A peer that has no other may always have it, so that
-    /// none can keep all others from being served.
-    fn take(&self, bytes: i64, peer: &Peer) {
-        /// A peer becomes idle without a word to this lock.
-        const LOOK: Duration = Duration::from_millis(20);
-        let mut free = self.free.lock();
-        while *free < bytes && !peer.is_idle() {
-            self.changed.wait_for(&mut free, LOOK);
-        }
-        *free -= bytes;
-    }
-
-    fn give_back(&self, bytes: i64) {
-        *self.free.lock() += bytes;
-        self.changed.notify_all();
-    }
-}
-
 /// What the answers of all peers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) memory: Memory,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) repeats: Repeats<Arc<Peer>>,
+}
+
+impl Shared {
+    /// True if no connection waits for the reply of a request any more. It is forgotten then, and
+    /// must not begin.
+    pub(crate) fn is_given_up(&self, peer: &Peer, key: Option<Key>) -> bool {
+        match key {
+            Some(key) => self.repeats.abandon(key, |asker| asker.has_ended()),
+            None => peer.has_ended(),
+        }
+    }
 }
 
 /// The answer that a request is to get. Dropped without one, it says that the server has failed.
@@ -97,23 +83,30 @@ pub(crate) struct Answer {
     peer: Arc<Peer>,
     xid: u32,
     key: Option<Key>,
-    bytes: i64,
-    sent: bool,
+    /// The memory of the request and its reply; `None` once that is answered.
+    hold: Option<Hold>,
 }
 
 impl Answer {
-    /// For a request that takes so many bytes of memory, with its reply; waits for them.
+    /// The answer to a request for which this memory is held.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         peer: &Arc<Peer>,
         (xid, key): (u32, Option<Key>),
-        bytes: usize,
+        hold: Hold,
     ) -> Self {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        shared.memory.take(bytes, peer);
         peer.begin_request();
         let (shared, peer) = (Arc::clone(shared), Arc::clone(peer));
-        Self { shared, peer, xid, key, bytes, sent: false }
+        Self { shared, peer, xid, key, hold: Some(hold) }
+    }
+
+    /// True if no connection waits for it (WK-1). It may then be dropped without a reply.
+    pub(crate) fn is_given_up(&mut self) -> bool {
+        let is_given_up = self.shared.is_given_up(&self.peer, self.key);
+        if is_given_up {
+            self.hold = None;
+        }
+        is_given_up
     }
 
     pub(crate) fn send(mut self, reply: Vec<u8>) {
@@ -121,19 +114,18 @@ impl Answer {
     }
 
     fn deliver(&mut self, reply: Vec<u8>) {
-        self.sent = true;
+        let Some(hold) = self.hold.take() else { return };
         // The connection that asked last, if the request was repeated.
         let to = self.key.and_then(|key| self.shared.repeats.end(key, &reply));
-        to.as_ref().unwrap_or(&self.peer).send(reply);
+        to.as_ref().unwrap_or(&self.peer).send(reply, hold);
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if !self.sent {
+        if self.hold.is_some() {
             self.deliver(rpc::state(self.xid, accept::SYSTEM_ERROR));
         }
-        self.shared.memory.give_back(self.bytes);
         self.peer.end_request();
     }
 }

@@ -23,9 +23,10 @@ macro_rules! export_options {
   secure, insecure
         only clients on ports below 1024, which only root may use, or all [insecure]
   connections=N
-        most connections at a time [256]; one that is idle makes room
+        most connections at a time [256]; one that is idle makes room, or one of the address that
+        has the most
   memory=SIZE
-        most memory for requests and replies [128m]; each connection may have one request more
+        most memory for requests and replies [128m], at least 4m
   journal_path=FILE, key=FILE, offset=BYTES, sizelimit=BYTES and others
         as for mount, but for what is about the kernel and FUSE
 

@@ -72,9 +72,10 @@ const PROCEDURES: [(&str, Procedure, usize); 21] = [
     ("commit", data::commit, 8),
 ];
 
-/// Procedures that do nothing else if they are repeated.
+/// Procedures that do nothing else if they are repeated, at any time. (A WRITE may hide a later
+/// one.)
 pub(crate) fn is_repeatable(number: u32) -> bool {
-    !matches!(number, 2 | 8..=15)
+    !matches!(number, 2 | 7..=15)
 }
 
 /// The procedure that reads as many bytes as its last argument says, or lists them.

@@ -6,7 +6,10 @@ mod durable;
 mod hostile;
 mod names;
 mod network;
+mod order;
 mod rights;
+mod running;
+mod shares;
 
 use std::sync::Arc;
 

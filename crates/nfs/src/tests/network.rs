@@ -1,85 +1,12 @@
 //! Peers over TCP.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
+use super::running::{Running, receive, send};
 use super::*;
-use crate::{Server, Stopper, limits};
-
-/// A server that ends with the test.
-struct Running {
-    client: Client,
-    address: std::net::SocketAddr,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-impl Running {
-    fn start(config: Config) -> Self {
-        let (_, client) = Client::new(config);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let address = listener.local_addr().expect("an address");
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&lines);
-        let log = Arc::new(move |line: &str| log.lock().push(line.to_owned()));
-        let server = Server::new(Arc::clone(&client.export), listener, log).expect("a server");
-        let stopper = server.stopper();
-        let thread = std::thread::spawn(move || server.run().expect("serve"));
-        Self { client, address, stopper, thread: Some(thread), lines }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("connect");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-        stream
-    }
-
-    fn said(&self, what: &str) -> bool {
-        let end = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < end {
-            if self.lines.lock().iter().any(|line| line.contains(what)) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        false
-    }
-
-    fn null(&self, xid: u32) -> Vec<u8> {
-        let mut request = self.client.request(dispatch::PROGRAM, 0, |_| ());
-        request[..4].copy_from_slice(&xid.to_be_bytes());
-        request
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn send(mut stream: &TcpStream, record: &[u8]) {
-    let marker = u32::try_from(record.len()).expect("short") | 1 << 31;
-    let bytes = [&marker.to_be_bytes()[..], record].concat();
-    // (A server that has seen enough may not read it all.)
-    let _ = stream.write_all(&bytes);
-}
-
-/// The next reply; `None`: the connection has ended.
-fn receive(mut stream: &TcpStream) -> Option<Vec<u8>> {
-    let mut marker = [0; 4];
-    stream.read_exact(&mut marker).ok()?;
-    let len = u32::from_be_bytes(marker) & !(1 << 31);
-    let mut reply = vec![0; len as usize];
-    stream.read_exact(&mut reply).ok()?;
-    Some(reply)
-}
+use crate::limits;
 
 #[test]
 fn requests_of_one_connection_are_answered_as_they_are_done() {
@@ -184,32 +111,6 @@ fn a_peer_that_takes_no_replies_stops_no_other() {
     }
     send(&modest, &read);
     assert_eq!(receive(&modest).expect("a reply").len(), 24 + 4 + 4 + ATTR + 12 + (1 << 20));
-}
-
-/// The reply was lost: the same request again, over another connection, gets it once more.
-#[test]
-fn a_repeated_request_is_done_once() {
-    let server = Running::start(Config::default());
-    let client = &server.client;
-    let root = client.root();
-    client.create(&root, b"file", 0o600).expect("create");
-    let remove = client.request(dispatch::PROGRAM, REMOVE, |out| {
-        out.opaque(&root).opaque(b"file");
-    });
-    let replies: Vec<_> = (0..3)
-        .map(|_| {
-            let stream = server.connect();
-            send(&stream, &remove);
-            receive(&stream).expect("a reply")
-        })
-        .collect();
-    assert_eq!(replies[0][24..28], [0; 4]);
-    assert!(replies.iter().all(|reply| *reply == replies[0]));
-    let mut other = remove;
-    other[3] ^= 1;
-    let stream = server.connect();
-    send(&stream, &other);
-    assert_eq!(receive(&stream).expect("a reply")[24..28], 2u32.to_be_bytes());
 }
 
 #[test]
