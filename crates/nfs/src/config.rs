@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use extol_vfs::number;
 
+use crate::handle::Secret;
 use crate::limits;
 
 /// Whose ids are replaced by those of the anonymous user.
@@ -37,6 +38,8 @@ pub struct Config {
     pub allowed: Vec<Network>,
     /// Only peers on ports below 1024, which only root may use.
     pub low_ports: bool,
+    /// The secret of the handles. None: a new one, and no handle is good after a restart.
+    pub secret: Option<Secret>,
     /// Most connections at a time.
     pub connections: usize,
     /// Most bytes of requests and replies in memory; [`limits::MEMORY_LEAST`] at least.
@@ -56,6 +59,7 @@ impl Default for Config {
             subtree: Vec::new(),
             allowed: Vec::new(),
             low_ports: false,
+            secret: None,
             connections: limits::CONNECTIONS,
             memory: limits::MEMORY,
         }

@@ -15,7 +15,7 @@ use crate::ahead::Readers;
 use crate::attrs::{Before, Change};
 use crate::config::Config;
 use crate::counters::Calls;
-use crate::handle::{Handle, Handles};
+use crate::handle::{Handle, Handles, Secret};
 use crate::status::{Result, Status};
 
 /// Locks for all inodes.
@@ -41,12 +41,21 @@ impl std::fmt::Debug for Export {
 }
 
 /// Why a directory cannot be exported.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExportError(pub FsError);
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The subtree cannot be had.
+    Subtree(FsError),
+    /// The system has no random bytes for a secret.
+    Secret(std::io::Error),
+}
 
 impl std::fmt::Display for ExportError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot export the subtree: {}", self.0)
+        match self {
+            Self::Subtree(error) => write!(f, "cannot export the subtree: {error}"),
+            Self::Secret(error) => write!(f, "no random bytes for file handles: {error}"),
+        }
     }
 }
 
@@ -56,16 +65,18 @@ impl Export {
     /// Exports a file system as `config` says.
     ///
     /// # Errors
-    /// If the subtree is not there, or no directory.
+    /// If the subtree is not there, or no directory; if a secret is needed and cannot be made.
     pub fn new(
         fs: Arc<dyn Mountable>,
-        config: Config,
+        mut config: Config,
     ) -> std::result::Result<Arc<Self>, ExportError> {
         // (A file system without a UUID has handles all the same.)
         let uuid = fs.identity().map(|identity| identity.uuid).unwrap_or_default();
-        let root = subtree(&fs, &config.subtree).map_err(ExportError)?;
+        let root = subtree(&fs, &config.subtree).map_err(ExportError::Subtree)?;
+        let secret = config.secret.take().map_or_else(Secret::random, Ok);
+        let secret = secret.map_err(ExportError::Secret)?;
         Ok(Arc::new(Self {
-            handles: Handles::new(uuid, root.attr.id),
+            handles: Handles::new(&secret, uuid, root.attr.id),
             verifier: Arc::default(),
             readers: Readers::default(),
             calls: Calls::default(),

@@ -6,8 +6,12 @@
 //! ```
 //!
 //! The volume is told apart by a digest of its UUID. The seal is a digest of the rest with a key
-//! that comes from the UUID and the root of the export, so a peer cannot make a handle of an inode
-//! that it was not led to by names (NF-4), and nothing has to be stored for that.
+//! that comes from a secret, the UUID and the root of the export. So a peer cannot make a handle of
+//! an inode that it was not led to by names (NF-4), whatever it knows of the volume. The secret is
+//! no part of the volume, which others may read. Its owner keeps it where it survives a restart, or
+//! handles end with the server.
+
+use std::{fmt, io};
 
 use extol_vfs::FileId;
 use sha2::{Digest as _, Sha256};
@@ -24,6 +28,41 @@ pub(crate) const MOST: usize = 64;
 /// A handle as it is sent.
 pub(crate) type Handle = [u8; LEN];
 
+/// The secret of those that export: random bytes, which peers do not know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; Self::LEN]);
+
+impl Secret {
+    /// Bytes of a secret.
+    pub const LEN: usize = 32;
+
+    /// A new one.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub fn random() -> io::Result<Self> {
+        extol_proc::random().map(Self)
+    }
+
+    /// The one that was kept as these bytes.
+    #[must_use]
+    pub fn of(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to keep.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
 /// Makes and reads the handles of an export.
 #[derive(Debug)]
 pub(crate) struct Handles {
@@ -33,7 +72,7 @@ pub(crate) struct Handles {
 
 impl Handles {
     /// The handles of an export with this root, of the volume with this UUID.
-    pub(crate) fn new(uuid: [u8; 16], root: FileId) -> Self {
+    pub(crate) fn new(secret: &Secret, uuid: [u8; 16], root: FileId) -> Self {
         let digest = |what: &[u8]| {
             let mut hash = Sha256::new();
             hash.update(what);
@@ -43,6 +82,7 @@ impl Handles {
         let mut volume = [0; 8];
         volume.copy_from_slice(&digest(b"extol volume").finalize()[..8]);
         let mut key = digest(b"extol handle");
+        key.update(secret.0);
         key.update(root.ino.to_be_bytes());
         key.update(root.generation.to_be_bytes());
         Self { volume, key: key.finalize().into() }
@@ -104,18 +144,30 @@ mod tests {
     const ROOT: FileId = FileId { ino: 2, generation: 0 };
     const FILE: FileId = FileId { ino: 12, generation: 0x8765_4321 };
 
+    fn handles(secret: u8, uuid: u8, root: FileId) -> Handles {
+        Handles::new(&Secret::of([secret; 32]), [uuid; 16], root)
+    }
+
     #[test]
     fn handles_outlive_the_server() {
-        let handle = Handles::new([7; 16], ROOT).encode(FILE);
-        assert_eq!(Handles::new([7; 16], ROOT).decode(&handle), Ok(FILE));
-        assert_eq!(Handles::new([8; 16], ROOT).decode(&handle), Err(Status::STALE));
+        let handle = handles(1, 7, ROOT).encode(FILE);
+        assert_eq!(handles(1, 7, ROOT).decode(&handle), Ok(FILE));
+        assert_eq!(handles(1, 8, ROOT).decode(&handle), Err(Status::STALE));
         let subtree = FileId { ino: 40, generation: 1 };
-        assert_eq!(Handles::new([7; 16], subtree).decode(&handle), Err(Status::BAD_HANDLE));
+        assert_eq!(handles(1, 7, subtree).decode(&handle), Err(Status::BAD_HANDLE));
+        assert_eq!(handles(2, 7, ROOT).decode(&handle), Err(Status::BAD_HANDLE));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Secret::random().expect("random bytes");
+        assert_eq!(format!("{secret:?}"), "Secret { .. }");
+        assert_eq!(Secret::of(*secret.bytes()), secret);
     }
 
     #[test]
     fn no_changed_handle_names_anything() {
-        let handles = Handles::new([7; 16], ROOT);
+        let handles = handles(1, 7, ROOT);
         let handle = handles.encode(FILE);
         for at in 0..LEN {
             let mut changed = handle;

@@ -61,6 +61,7 @@ pub use config::{Config, Network, Squash};
 pub use counters::Counters;
 pub use dispatch::answer_bytes;
 pub use export::{Export, ExportError};
+pub use handle::Secret;
 pub use server::{Server, Stopper};
 
 #[cfg(test)]

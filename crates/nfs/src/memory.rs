@@ -12,7 +12,7 @@
 //! *No deadlock.* Nothing waits for memory while it holds some. Each hold ends: with the work on
 //! its request, when its reply is taken, or when the time for that is over.
 //!
-//! - RM-1: all holds together are no more than the budget ([`may_take`]), but for results that turn
+//! - NF-5: all holds together are no more than the budget ([`may_take`]), but for results that turn
 //!   out longer than they were asked for. The budget is never too small for one request.
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ struct Held {
     connection: usize,
 }
 
-/// True if a request may have so many bytes of a budget of which this is held (RM-1).
+/// True if a request may have so many bytes of a budget of which this is held (NF-5).
 fn may_take(bytes: usize, total: usize, held: Held) -> bool {
     let part = total / 8;
     let most = if bytes > SMALL { total - part } else { total };

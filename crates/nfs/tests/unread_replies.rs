@@ -49,7 +49,7 @@ fn serve() -> SocketAddr {
     let device = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).expect("mkfs");
     let fs = Ext4::open(device, &MountOptions::default()).expect("open");
-    fs.write_file("/file", &vec![7; LEN as usize]).expect("write");
+    fs.write_file("/file", vec![7; LEN as usize]).expect("write");
     fs.set_permissions("/file", 0o644).expect("chmod");
     let config = Config { memory: MEMORY, ..Config::default() };
     let export = Export::new(fs, config).expect("export");

@@ -19,6 +19,7 @@ use extol_block::MemDevice;
 
 use crate::config::Config;
 use crate::export::Export;
+use crate::handle::Secret;
 use crate::xdr::{Args, Out};
 use crate::{answer_bytes, dispatch, mountd};
 
@@ -81,7 +82,10 @@ impl Client {
         (device, Self::of(fs, config))
     }
 
+    /// Of an export with the secret that is kept, unless the configuration has one.
     pub(super) fn of(fs: Arc<Ext4>, config: Config) -> Self {
+        let secret = config.secret.clone().or(Some(Secret::of([9; 32])));
+        let config = Config { secret, ..config };
         Self { export: Export::new(fs, config).expect("export"), uid: 1000, gid: 100 }
     }
 

@@ -1,5 +1,8 @@
 //! What callers may do.
 
+use extol_vfs::VolumeControl as _;
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::Squash;
 
@@ -179,4 +182,55 @@ fn no_name_and_no_handle_leads_out_of_a_subtree() {
     assert_eq!(whole.attr(&inner), Err(10001));
     let missing = Config { subtree: b"/none".to_vec(), ..Config::default() };
     assert!(Export::new(fs, missing).is_err());
+}
+
+/// A client that knows all that can be read of a volume cannot make a handle of its root.
+#[test]
+fn a_forged_handle_of_the_root_is_refused() {
+    let device = device();
+    let fs = open(&device);
+    fs.create_dir_all("/pub").expect("mkdir");
+    for path in ["/", "/pub"] {
+        fs.set_permissions(path, 0o777).expect("chmod");
+    }
+    let uuid = fs.identity().expect("an identity").uuid;
+    let config = Config { subtree: b"/pub".to_vec(), ..Config::default() };
+    let client = Client::of(fs, config);
+    let known = client.root();
+    // The export's own handle tells the volume's digest, and the number of its root.
+    let mut forged = known.clone();
+    forged[12..16].copy_from_slice(&2u32.to_be_bytes());
+    let sealed = |key: &[u8], forged: &[u8]| {
+        let seal = Sha256::new().chain_update(key).chain_update(&forged[..20]).finalize();
+        [&forged[..20], &seal[..12]].concat()
+    };
+    let root = &known[12..20];
+    for key in [
+        Sha256::new()
+            .chain_update(b"extol handle")
+            .chain_update(uuid)
+            .chain_update(root)
+            .finalize(),
+        Sha256::new().chain_update(b"extol handle").chain_update(uuid).finalize(),
+    ] {
+        assert_eq!(client.attr(&sealed(&key, &forged)), Err(10001));
+    }
+    assert_eq!(client.attr(&forged), Err(10001));
+    assert!(client.attr(&known).is_ok());
+}
+
+/// Without a secret that is kept, handles end with the server; with one they do not.
+#[test]
+fn handles_are_as_good_as_their_secret() {
+    let device = device();
+    let fs = open(&device);
+    let export = |secret| {
+        let config = Config { secret, ..Config::default() };
+        Export::new(Arc::clone(&fs) as _, config).expect("export")
+    };
+    let id = export(None).root.attr.id;
+    let of = |secret: Option<Secret>| export(secret).handle(id);
+    assert_ne!(of(None), of(None));
+    let kept = Secret::random().expect("random bytes");
+    assert_eq!(of(Some(kept.clone())), of(Some(kept)));
 }
