@@ -67,7 +67,9 @@ fn an_export_goes_to_the_background() {
     }
     let scratch = Scratch::new();
     let image = image(&scratch);
-    let said = extol_ok(&["export", "--listen", ":0", text(&image.path)]);
+    let state = scratch.join("state");
+    let said =
+        extol_ok(&["export", "--listen", ":0", "--state-dir", text(&state), text(&image.path)]);
     let word = |before: &str| {
         let rest = said.split(before).nth(1).expect("a line").trim_start();
         rest.split([' ', '\n']).next().expect("a word").to_owned()
@@ -87,6 +89,69 @@ fn an_export_goes_to_the_background() {
     }
     assert!(!alive(), "{said}");
     e2fsck(&image).assert_clean("after SIGTERM");
+}
+
+/// Scripts and service managers find an export: its process, its counters, and how to end it.
+#[test]
+fn an_export_is_found_by_its_image() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let (pid_file, state) = (scratch.join("pid"), scratch.join("state"));
+    let path = text(&image.path);
+    let start = ["export", "--listen", ":0", "--pid-file", text(&pid_file)];
+    let start = [&start[..], &["--state-dir", text(&state), path]].concat();
+    refused(&["export", "--stop", path], 32, &["no process of this user exports it"]);
+    refused(&["stat", path], 32, &["not on a volume that extol has mounted"]);
+    extol_ok(&start);
+    let pid = std::fs::read_to_string(&pid_file).expect("read").trim().to_owned();
+    let link = scratch.join("link");
+    std::os::unix::fs::symlink(&image.path, &link).expect("a link");
+    let shown = extol_ok(&["stat", text(&link)]);
+    assert!(shown.contains("over NFS") && shown.contains("read-write"), "{shown}");
+    let json = extol_ok(&["stat", "--json", path]);
+    let word = |name: &str| {
+        let rest = json.split(&format!("\"{name}\": ")).nth(1).unwrap_or_else(|| panic!("{json}"));
+        rest.split([',', '\n']).next().expect("a value").trim_matches('"').to_owned()
+    };
+    assert_eq!((word("process"), word("connections")), (pid.clone(), "0".to_owned()));
+    let port = word("address").rsplit(':').next().expect("a port").to_owned();
+    run_ok(tool("nfs-ls").arg(format!("nfs://127.0.0.1/?nfsport={port}&mountport={port}")));
+    let json = extol_ok(&["stat", "--json", path]);
+    assert!(json.contains("\"readdirplus\": 1"), "{json}");
+    refused(&start, 32, &["pid file"]);
+    extol_ok(&["export", "--stop", path]);
+    // (Its parent may not have waited for it yet.)
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    assert!(status.is_empty() || status.contains("Z (zombie)"), "{status}");
+    assert_eq!(std::fs::read_to_string(&pid_file).expect("read"), "");
+    refused(&["export", "--stop", path], 32, &["no process of this user exports it"]);
+    e2fsck(&image).assert_clean("after export --stop");
+}
+
+/// Handles outlive a server that is killed, if their secret is kept; and a secret that others may
+/// know is refused.
+#[test]
+fn the_secret_of_handles_is_kept() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let server = ExtolExport::start(&image.path, 0, &[]);
+    let secret = image.path.with_extension("state").join("handles.key");
+    let bytes = std::fs::read(&secret).expect("a secret");
+    server.kill9();
+    let server = ExtolExport::start(&image.path, 0, &[]);
+    assert_eq!(std::fs::read(&secret).expect("a secret"), bytes);
+    assert!(server.end().success());
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .expect("chmod");
+    let state = image.path.with_extension("state");
+    let args = ["export", "-f", "--listen", ":0", "--state-dir", text(&state), text(&image.path)];
+    refused(&args, 32, &["handles.key", "remove it"]);
 }
 
 /// What clients ask is counted, beside what the volume does.

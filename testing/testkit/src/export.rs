@@ -36,6 +36,8 @@ impl ExtolExport {
         let create = |path: &Path| File::create(path).expect("a file for messages");
         let mut command = extol();
         command.args(["export", "-f", "-v", &format!("--listen=127.0.0.1:{port}")]).args(args);
+        // What an export keeps is kept beside the image.
+        command.arg("--state-dir").arg(source.with_extension("state"));
         command.arg(source).stdin(Stdio::null()).stdout(create(&said)).stderr(create(&log));
         let mut child = command.spawn().expect("start extol export");
         let end = Instant::now() + LIMIT;

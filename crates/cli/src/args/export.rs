@@ -43,6 +43,9 @@ macro_rules! export_options {
         "extol export --listen 192.168.1.5:2049 --allow 192.168.1.0/24 /dev/sdb1",
         "extol export -f -o ro,subtree=/pub --listen 127.0.0.1:0 disk.img",
         "extol export --metrics 127.0.0.1:9184 disk.img",
+        "extol export --pid-file /run/disk.pid /srv/disk.img",
+        "extol stat disk.img",
+        "extol export --stop disk.img",
         "nfs-ls nfs://127.0.0.1/?nfsport=2049&mountport=2049",
     )),
     long_about = "Serve a volume to other machines over NFS.\n\n\
@@ -53,9 +56,11 @@ macro_rules! export_options {
         NFS believes what a client says of its users (AUTH_SYS), and encrypts nothing: let in only \
         hosts whose root you trust, over a network that you trust.\n\n\
         The command returns when the export answers; a process in the background serves it until \
-        it gets SIGTERM or SIGINT, which closes the volume. What a client has committed (fsync, \
+        it gets SIGTERM or SIGINT, or until extol export --stop, which closes the volume. extol \
+        stat shows its counters. What a client has committed (fsync, \
         close), and each change of names and attributes, is durable before it is answered. After \
-        a restart, or a crash, clients go on with their handles."
+        a restart, or a crash, clients go on with their handles: the secret that seals them is \
+        kept in a file of this user (--state-dir)."
 )]
 pub struct ExportArgs {
     /// Options of the export and of the volume, separated by commas. The list is below.
@@ -84,6 +89,18 @@ pub struct ExportArgs {
     /// Say which clients lose their connection, and why.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Write the number of the process that serves into a file, once it answers. The file is empty
+    /// when it has ended.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pid_file: Option<PathBuf>,
+    /// End the export of this image or device, and return when the volume is closed.
+    #[arg(long, conflicts_with_all = ["listen", "allow", "metrics", "foreground", "read_only",
+        "verbose", "pid_file", "state_dir"])]
+    pub stop: bool,
+    /// Directory that keeps the secret of the clients' handles, so that they outlive the server
+    /// [default: /var/lib/extol for root, else $XDG_STATE_HOME/extol or ~/.local/state/extol].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
     /// Leave the server all rights of its caller, for a debugger.
     #[arg(long)]
     pub no_sandbox: bool,

@@ -9,19 +9,20 @@ use extol_vfs::{NumberError, number};
 
 use super::offer;
 
-/// Show the state and the counters of a mounted volume.
+/// Show the state and the counters of a volume that is mounted or exported.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
         "extol stat /mnt",
         "extol stat --all /mnt",
         "extol stat --watch /mnt",
+        "extol stat disk.img",
         "extol stat --json /mnt | jq .journal.fast_commit",
         "extol stat --json /mnt | jq .journal.transactions",
         "extol stat --json --watch 5 /mnt | jq -c .journal.log_free",
     ),
-    long_about = "Show the state and the counters of a mounted volume. DIR is a directory on \
-        it.\n\n\
+    long_about = "Show the state and the counters of a volume that is mounted or exported.\n\n\
+        PATH is a directory on the mount, or the image or device that extol export serves.\n\n\
         The first line says whether the volume may be written, and why not. Then comes a summary \
         of one screen: space, options, log, commits, and how long durable requests (fsync, sync) \
         and commits took.\n\n\
@@ -44,16 +45,16 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         allow_negative_numbers = true)]
     watch: Option<String>,
-    /// A directory on the mount.
-    dir: PathBuf,
+    /// A directory on the mount; for an export its image or device.
+    path: PathBuf,
 }
 
 impl StatArgs {
-    /// The directory, and the interval in seconds (`None`: once).
+    /// The path, and the interval in seconds (`None`: once).
     pub fn places(&self) -> Result<(PathBuf, Option<f64>)> {
         let bad = |why| Failure::usage(format_args!("--watch: {why} (see extol stat --help)"));
         let interval = self.watch.as_deref().map(seconds).transpose().map_err(bad)?;
-        Ok((self.dir.clone(), interval))
+        Ok((self.path.clone(), interval))
     }
 }
 
@@ -165,14 +166,14 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_directory_is_shown_as_required() {
+    fn the_path_is_shown_as_required() {
         let help = Cli::command()
             .find_subcommand_mut("stat")
             .map(|command| command.render_long_help().to_string())
             .unwrap_or_default();
-        assert!(help.contains("stat [OPTIONS] <DIR>") && !help.contains("[DIR]"), "{help}");
+        assert!(help.contains("stat [OPTIONS] <PATH>") && !help.contains("[PATH]"), "{help}");
         let (_, arguments) = help.split_once("Arguments:\n").expect("arguments");
-        assert!(arguments.trim_start().starts_with("<DIR>\n"), "{help}");
+        assert!(arguments.trim_start().starts_with("<PATH>\n"), "{help}");
     }
 
     #[test]

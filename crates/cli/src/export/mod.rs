@@ -1,11 +1,15 @@
 //! `extol export`: serves a volume over NFS.
 //!
 //! ```text
-//!   run ─► request.rs: options, addresses ─► foreground ─► listen, sandbox, open, serve, close
-//!                                        └─► background: daemon.rs starts this program again
+//!   run ─► request.rs: options, addresses ─► secret.rs
+//!      └─► foreground ─► listen, sandbox, open, serve, close
+//!      └─► background: daemon.rs starts this program again
 //! ```
 
+pub mod control;
+mod pid_file;
 mod request;
+mod secret;
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -17,6 +21,7 @@ use extol_proc::Shown as _;
 use extol_vfs::{Mountable, bytes_text};
 
 use crate::args::ExportArgs;
+use crate::exit_report::ExitReporter;
 use crate::metrics::{self, Metrics};
 use crate::sandbox::{self, process};
 use crate::signals::Guard;
@@ -24,11 +29,19 @@ use crate::volume::{self, Source, Volume};
 use crate::watch::{self, Errors};
 use crate::{daemon, interrupt, limits};
 
+use control::Control;
+use pid_file::PidFile;
 use request::Request;
 
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let request = Request::new(args)?;
+    let mut request = Request::new(args)?;
+    if args.stop {
+        let running = control::find(&request.source, request.part)?;
+        let none = || Failure::about(request.source.shown(), "no process of this user exports it");
+        return running.ok_or_else(none)?.stop();
+    }
+    keep_secret(&mut request)?;
     if !request.foreground {
         return daemon::start(&request.daemon_words(), || ());
     }
@@ -43,12 +56,44 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     serve(request)
 }
 
+/// Reads the secret of the export, or makes one. The first of its processes finds the directory and
+/// tells the others.
+fn keep_secret(request: &mut Request) -> Result<()> {
+    if let Some(dir) = &request.state_dir {
+        let dir =
+            std::path::absolute(dir).map_err(|error| Failure::system_call(dir.shown(), error))?;
+        request.config.secret = Some(secret::of(&dir)?);
+        request.state_dir = Some(dir);
+    }
+    if request.state_dir.is_some() || request.is_restarted {
+        return Ok(());
+    }
+    let found = secret::usual_dir().map(|dir| secret::of(&dir).map(|secret| (dir, secret)));
+    match found {
+        Some(Ok((dir, secret))) => {
+            request.config.secret = Some(secret);
+            request.state_dir = Some(dir);
+        }
+        Some(Err(failure)) => warn(format_args!(
+            "{}; the handles of clients end with this server (--state-dir DIR keeps them)",
+            failure.line
+        )),
+        None => warn(
+            "there is no directory for state: the handles of clients end with this server \
+             (--state-dir DIR keeps them)",
+        ),
+    }
+    Ok(())
+}
+
 /// Opens the volume, serves it until a signal comes, and closes it.
 fn serve(mut request: Request) -> Result<()> {
     // Before the sandbox, which lets no address be bound.
     let listener = request.bind()?;
     let address = listener.local_addr().map_err(|error| request.cannot_listen(error))?;
     let metrics = request.metrics.as_deref().map(Metrics::bind).transpose()?;
+    let mut pid_file = request.pid_file.as_deref().map(PidFile::take).transpose()?;
+    let reporter = ExitReporter::listen()?;
     confine(&request)?;
     let guard = Guard::start()?;
     let part = request.part;
@@ -71,7 +116,9 @@ fn serve(mut request: Request) -> Result<()> {
         let source = bytes_text(request.source.as_os_str().as_encoded_bytes());
         metrics.serve(request.source.shown(), &source, &fs, request.verbose)?;
     }
-    let served = answer(&request, &fs, listener, address, &guard);
+    let control = Control::listen(source);
+    let listening = Listening { listener, address, control };
+    let served = answer(&request, &fs, listening, pid_file.as_mut(), &guard);
     interrupt::has_served();
     let has_failed = served.is_err();
     guard.closing();
@@ -83,7 +130,15 @@ fn serve(mut request: Request) -> Result<()> {
     if request.verbose && outcome.is_ok() {
         warn(format_args!("{} is closed", request.source.shown()));
     }
+    reporter.send(&outcome);
     outcome
+}
+
+/// What was opened before the sandbox, for others to find the export.
+struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    control: Control,
 }
 
 /// Prepares the sandbox, in which the volume is read and clients are served.
@@ -109,10 +164,11 @@ fn confine(request: &Request) -> Result<()> {
 fn answer(
     request: &Request,
     fs: &Arc<Volume>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listening: Listening,
+    pid_file: Option<&mut PidFile>,
     guard: &Guard,
 ) -> Result<()> {
+    let Listening { listener, address, control } = listening;
     let mut config = request.config.clone();
     config.read_only |= fs.is_read_only();
     let exported = Export::new(Arc::clone(fs) as Arc<dyn Mountable>, config);
@@ -132,6 +188,8 @@ fn answer(
         sandbox::enter()?;
     }
     start_watch(request, fs, server.stopper())?;
+    control.serve(fs, server.counters(), address)?;
+    pid_file.map_or(Ok(()), PidFile::write)?;
     // No step behind this may fail.
     say_ready(request, address)?;
     server.run().map_err(fail)?;

@@ -24,7 +24,12 @@ pub struct Request {
     pub verbose: bool,
     pub announce: bool,
     pub no_sandbox: bool,
+    /// Another process of this export has started this one.
+    pub is_restarted: bool,
     pub metrics: Option<String>,
+    pub pid_file: Option<PathBuf>,
+    /// The absolute path of the directory that keeps the secret; `None`: there is none.
+    pub state_dir: Option<PathBuf>,
     listen: String,
     address: SocketAddr,
     /// Option lists in order.
@@ -65,7 +70,15 @@ impl Request {
             verbose: args.verbose,
             announce: args.announce,
             no_sandbox: args.no_sandbox,
+            is_restarted: args.clean || args.announce,
             metrics: args.metrics.clone(),
+            pid_file: args
+                .pid_file
+                .as_deref()
+                .map(std::path::absolute)
+                .transpose()
+                .map_err(|error| Failure::system_call("--pid-file", error))?,
+            state_dir: args.state_dir.clone(),
             listen: args.listen.clone(),
             address,
             lists,
@@ -86,6 +99,12 @@ impl Request {
         words.push(format!("--listen={}", self.listen).into());
         words.extend(self.allow.iter().map(|network| format!("--allow={network}").into()));
         words.extend(self.metrics.iter().map(|address| format!("--metrics={address}").into()));
+        let paths = [("--pid-file=", &self.pid_file), ("--state-dir=", &self.state_dir)];
+        words.extend(paths.iter().filter_map(|(option, path)| {
+            let mut word = OsString::from(option);
+            word.push(path.as_ref()?);
+            Some(word)
+        }));
         for list in &self.lists {
             words.push("-o".into());
             words.push(list.clone());
@@ -146,6 +165,7 @@ fn address(text: &str) -> Result<SocketAddr> {
 mod tests {
     use super::*;
     use crate::args::{self, Command};
+    use std::path::Path;
 
     fn parsed(line: &str) -> Result<Request> {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
@@ -158,7 +178,7 @@ mod tests {
     #[test]
     fn the_server_gets_the_same_request() {
         let line = "extol export -v -r -o all_squash,anonuid=7 -o sb=1 --allow 10.0.0.0/8 \
-                    --metrics :9184 --listen 127.0.0.1:0 .";
+                    --metrics :9184 --state-dir /state --pid-file /pid --listen 127.0.0.1:0 .";
         let request = parsed(line).unwrap();
         assert!(request.config.read_only && request.volume.access.read_only);
         let words = [vec!["extol".into()], request.daemon_words()].concat();
@@ -168,6 +188,8 @@ mod tests {
         assert_eq!(again.source, request.source);
         assert_eq!(format!("{:?}", again.config), format!("{:?}", request.config));
         assert_eq!(again.config.anonymous_uid, 7);
+        assert_eq!(again.pid_file.as_deref(), Some(Path::new("/pid")));
+        assert_eq!(again.state_dir.as_deref(), Some(Path::new("/state")));
         assert_eq!(again.metrics.as_deref(), Some(":9184"));
         assert_eq!(again.address, "127.0.0.1:0".parse().unwrap());
     }

@@ -86,7 +86,7 @@ mod tests {
         for (name, words) in [
             ("extol-mount.1", &["-o OPTIONS", "--fd N", "SOURCE", "[DIR]"][..]),
             ("extol-umount.1", &["--timeout SECONDS", "DIR..."]),
-            ("extol-stat.1", &["--watch [SECONDS]", " DIR"]),
+            ("extol-stat.1", &["--watch [SECONDS]", " PATH"]),
             ("extol-mkfs.1", &["-b SIZE", "[SIZE]"]),
             ("extol-cp.1", &["--preserve[=LIST]", "PATH... DEST"]),
             ("extol.1", &["COMMAND"]),

@@ -1,6 +1,7 @@
-//! `extol stat`: the state of a mounted volume.
+//! `extol stat`: the state of a volume that is mounted or exported.
 //!
-//! The mount gives it as JSON in a virtual extended attribute of its root. There are two forms as
+//! The mount gives it as JSON in a virtual extended attribute of its root, an export over its
+//! socket (`export/control.rs`). There are two forms as
 //! text. The summary fits a screen of 24 lines and 80 columns (`summary.rs`);
 //! what has no room there is left out, but not into a pipe or a file. With `--all` comes
 //! everything (`text.rs`): first what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line,
@@ -16,13 +17,17 @@ mod text;
 mod watch;
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use extol::Stats;
 use extol_cli_common::{Failure, Result, json_text, print, print_json};
 use extol_proc::Shown as _;
 
 use crate::args::StatArgs;
+use crate::export::control;
 use crate::mounted::MountedVolume;
+use crate::options::Part;
+use crate::volume;
 
 pub use fit::fit;
 pub use summary::{advice, state_line};
@@ -31,26 +36,70 @@ pub use watch::Rates;
 
 /// Shows it.
 pub fn run(args: &StatArgs) -> Result<()> {
-    let (dir, watch) = args.places()?;
-    let mounted = MountedVolume::of(&dir, "stat")?;
+    let (path, watch) = args.places()?;
+    let served = Served::at(path)?;
     if let Some(seconds) = watch {
-        return watch::run(&mounted, seconds, args);
+        return watch::run(&served, seconds, args);
     }
     if args.json {
-        return print_json(json_text(&value(&mounted.json()?)?)?);
+        return print_json(json_text(&value(&served.json()?)?)?);
     }
-    print(Shown::of(&mounted)?.text(args.all))
+    print(served.shown()?.text(args.all))
 }
 
-/// The counters of a mount as a value of JSON.
+/// A volume that a process serves.
+#[derive(Debug)]
+enum Served {
+    Mount(MountedVolume),
+    /// The image or device that is exported.
+    Export(PathBuf),
+}
+
+impl Served {
+    /// The volume on whose mount this is, or that is exported from here.
+    fn at(path: PathBuf) -> Result<Self> {
+        if path.is_dir() {
+            return MountedVolume::of(&path, "stat").map(Self::Mount);
+        }
+        let path = volume::untagged(&path)?;
+        match control::find(&path, Part::default()) {
+            Ok(Some(_)) => Ok(Self::Export(path)),
+            // A file on a mount is as good as a directory.
+            _ => MountedVolume::of(&path, "stat").map(Self::Mount),
+        }
+    }
+
+    fn json(&self) -> Result<String> {
+        match self {
+            Self::Mount(mounted) => mounted.json(),
+            Self::Export(path) => control::find(path, Part::default())?
+                .ok_or_else(|| Failure::about(path.shown(), "the export has ended"))?
+                .json(),
+        }
+    }
+
+    fn shown(&self) -> Result<Shown> {
+        let path = match self {
+            Self::Mount(mounted) => return Shown::of(mounted),
+            Self::Export(path) => path,
+        };
+        let value = value(&self.json()?)?;
+        let sandbox = value["export"]["sandbox"].as_str().unwrap_or("off").to_owned();
+        let stats = serde_json::from_value(value).map_err(bad_counters)?;
+        Ok(Shown { dir: path.shown().to_string(), stats, transport: "NFS", sandbox })
+    }
+}
+
+/// Counters as a value of JSON.
 fn value(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| Failure {
-        line: format!("the mount's counters: {error}"),
-        code: Failure::INTERNAL,
-    })
+    serde_json::from_str(text).map_err(bad_counters)
 }
 
-/// What is shown of a mount.
+fn bad_counters(error: serde_json::Error) -> Failure {
+    Failure { line: format!("the counters of the volume: {error}"), code: Failure::INTERNAL }
+}
+
+/// What is shown of a volume.
 #[derive(Debug)]
 struct Shown {
     dir: String,

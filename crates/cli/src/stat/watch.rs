@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use extol::Stats;
 use extol_cli_common::{Failure, Result, json_line, print, print_json};
 
-use super::{Shown, value};
+use super::{Served, value};
 use crate::args::StatArgs;
 use crate::interrupt;
-use crate::mounted::MountedVolume;
 
 /// Interval at which signals are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -82,17 +81,17 @@ impl Rates {
     }
 }
 
-/// Shows a mount every `seconds` until interrupted. With `--json`, one line per sample.
-pub fn run(mounted: &MountedVolume, seconds: f64, args: &StatArgs) -> Result<()> {
+/// Shows a volume every `seconds` until interrupted. With `--json`, one line per sample.
+pub fn run(served: &Served, seconds: f64, args: &StatArgs) -> Result<()> {
     interrupt::catch()?;
     let period = Duration::from_secs_f64(seconds.clamp(0.1, 1e6));
     let mut last: Option<(Instant, Stats)> = None;
     while !interrupt::came() {
         let now = Instant::now();
         if args.json {
-            print_json(json_line(&value(&mounted.json()?)?)?)?;
+            print_json(json_line(&value(&served.json()?)?)?)?;
         } else {
-            let shown = Shown::of(mounted)?;
+            let shown = served.shown()?;
             let mut screen = String::new();
             if let Some((then, before)) = &last {
                 screen.push('\n');
