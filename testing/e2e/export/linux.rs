@@ -8,11 +8,16 @@ use std::time::Duration;
 
 const NEEDS: [Need; 2] = [Need::Guest, Need::Tool("mke2fs")];
 
-/// Begins each script: `nfs` mounts the export.
+/// Begins each script: `nfs` mounts the export. A server that is killed just then refuses that, and
+/// is there again soon.
 pub(super) const BEGIN: &str = r#"
 nfs() {
-    mount -t nfs -o "vers=3,proto=tcp,nolock,port=$PORT,mountport=$PORT,mountproto=tcp,$1" \
-        10.0.2.2:/ /mnt || exit 9
+    tries=0
+    until mount -t nfs -o "vers=3,proto=tcp,nolock,port=$PORT,mountport=$PORT,mountproto=tcp,$1" \
+        10.0.2.2:/ /mnt; do
+        tries=$((tries + 1)); [ $tries -lt 100 ] || exit 9
+        sleep 0.3
+    done
 }
 failed() { echo "failed: $*"; }
 same() { [ "$2" = "$3" ] || failed "$1: '$2' is not '$3'"; }
