@@ -10,7 +10,7 @@
 //! `RecordingDevice` (testing/devices).
 
 use crate::{BlockDevice, DeviceOp, Result, check_range};
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::sys;
 

@@ -9,7 +9,7 @@
 //! - BD-5: *whole* writes never wait for each other; a *partial* one waits for all that overlap it,
 //!   and they wait for it ([`RangeLock::lock`]).
 
-use parking_lot::{Condvar, Mutex};
+use extol_sync::plain::{Condvar, Mutex};
 use std::ops::Range;
 
 /// Whether a write covers the sectors of its range.

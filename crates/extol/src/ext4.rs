@@ -18,13 +18,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_block::SharedDevice;
+use extol_sync::plain::Mutex;
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, EnableVerity, Fallocate,
     FileExtent, FileId, FileSystem, Fragments, FsError, GrowError, Identity, Mountable, NewNode,
     OpenNr, Reader, RemountError, RenameFlags, Resized, Result, Seek, SetAttr, Shutdown, StatFs,
     Tunables, Tune, VerityDigest, VerityPart, VolumeControl, XattrSet, acting_for,
 };
-use parking_lot::Mutex;
 
 use crate::data::readahead::FileReadahead;
 use crate::error;

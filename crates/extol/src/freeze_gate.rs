@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_utils::CachePadded;
 use extol_sync::Condvar;
+use extol_sync::plain::{Mutex, RwLock, RwLockReadGuard};
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_task::{LANES, lane};
 use extol_vfs::{FsError, Result};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 /// Something that would write, and can wait for the thaw.
 #[derive(Debug)]

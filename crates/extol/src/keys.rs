@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use extol_fscrypt::{BadKey, DESCRIPTOR_LEN, FileKey, KeySpec, MasterKey};
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 
 /// Keys, under what policies call them. They are never shown.
 #[derive(Clone, Debug, Default)]

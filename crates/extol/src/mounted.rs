@@ -87,7 +87,7 @@ pub(crate) struct MountedFs {
     pub table: InodeTable,
     pub orphans: Orphans,
     /// Attribute values on the orphan list that this mount is to delete.
-    pub values_left: parking_lot::Mutex<Vec<u32>>,
+    pub values_left: extol_sync::plain::Mutex<Vec<u32>>,
     pub dirty: DirtyIndex,
     /// `None`: clean file data is not cached.
     pub data_cache: Option<Arc<DataCache>>,
@@ -99,11 +99,11 @@ pub(crate) struct MountedFs {
     /// Options in force until the next remount.
     pub runtime: RuntimeOptions,
     /// All options as they are shown, including those that come from the superblock.
-    pub options: parking_lot::Mutex<MountOptions>,
+    pub options: extol_sync::plain::Mutex<MountOptions>,
     /// The options of this volume if the user gives none.
     pub defaults: MountOptions,
     /// Why this mount can have no fast commits.
-    pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
+    pub no_fast_commits: extol_sync::plain::Mutex<Option<Obstacle>>,
     /// The source of the recovery when a volume opened read-only becomes writable.
     pub base: BaseDevice,
     /// Notes about this mount for the user, a line each.
@@ -128,13 +128,13 @@ pub(crate) struct MountedFs {
     /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
     /// Held while the volume is resized.
-    pub resizing: parking_lot::Mutex<()>,
+    pub resizing: extol_sync::plain::Mutex<()>,
     /// Data of files that moves is not copied: this is a dry run of a resize, in memory.
     pub measuring: AtomicBool,
     pub freeze_gate: FreezeGate,
     pub maintenance: Maintenance,
     /// Where data of files was written, from the first block to behind the last.
-    pub data_written: parking_lot::Mutex<Range<u64>>,
+    pub data_written: extol_sync::plain::Mutex<Range<u64>>,
 }
 
 impl std::fmt::Debug for MountedFs {

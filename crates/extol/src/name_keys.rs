@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use extol_fscrypt::FileKey;
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 
 /// Most keys that are kept.
 const MAX: usize = 512;

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extol_sync::plain::Mutex;
 use extol_verity::{Known, Recent, Verifier};
-use parking_lot::Mutex;
 
 /// Blocks of all trees that stay in memory.
 const ROOM: usize = 256;

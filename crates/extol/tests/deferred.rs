@@ -12,7 +12,7 @@ use common::*;
 use extol::vfs::{FileSystem, SetAttr};
 use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice, MemDevice, Result};
-use parking_lot::{Condvar, Mutex};
+use extol_sync::plain::{Condvar, Mutex};
 
 /// Holds up the flushes of a device.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use extol::vfs::{FileSystem, FsError};
 use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite};
 use extol_devices::{Event, Fault, FaultDevice, RecordingDevice};
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 const MIB: usize = 1 << 20;
 const FILES: usize = 200;

@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 
 use extol_proc::Shown as _;
 use extol_sync::Condvar;
+use extol_sync::plain::Mutex;
 use extol_vfs::Mountable;
-use parking_lot::Mutex;
 
 use crate::abi::{NOTIFY_INC_EPOCH, NOTIFY_INVAL_INODE, ROOT_NODE};
 use crate::config::Transport;

@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 /// INTERRUPTs that met no request and are kept.
 const KEPT: usize = 64;

@@ -51,7 +51,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use extol_sync::Condvar;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 /// How long a short request may keep others from being read.
 const PATIENCE: Duration = Duration::from_millis(2);

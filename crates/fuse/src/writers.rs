@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 /// The writers of one file.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use extol_sync::plain::Mutex;
 use extol_vfs::{Attr, FileId, Mountable, Reader};
-use parking_lot::Mutex;
 
 /// Files that are read ahead at a time. Each has a window of a few MiB at most.
 const FILES: usize = 8;

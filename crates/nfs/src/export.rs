@@ -8,8 +8,8 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extol_sync::plain::{Mutex, MutexGuard};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Mountable};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::ahead::Readers;
 use crate::attrs::{Before, Change};

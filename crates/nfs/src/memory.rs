@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use extol_sync::Condvar;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::client::Client;
 use crate::limits;

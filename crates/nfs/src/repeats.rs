@@ -35,7 +35,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::client::Client;
 use crate::limits;

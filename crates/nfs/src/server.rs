@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use extol_sync::Condvar;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::admission::{self, Place};

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use extol_sync::Condvar;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::connection::Peer;
 use crate::memory::{Hold, Memory};

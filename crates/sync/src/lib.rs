@@ -2,10 +2,10 @@
 //! the background services, and the merging of flushes. That code takes them from here only.
 //!
 //! In a release build these are parking_lot's and the standard library's own types under other
-//! names: no wrapper, no cost. With the feature `model` they are those of `shuttle`, which runs all
-//! threads of a test as coroutines of one thread, decides at each step which one goes on, and so
-//! tries thousands of interleavings, each of which can be repeated. The API is the same, so the
-//! code under test is the code that ships.
+//! names: no wrapper, no cost. Debug builds count the locks that a thread takes. With the feature
+//! `model` they are those of `shuttle`, which runs all threads of a test as coroutines of one
+//! thread, decides at each step which one goes on, and so tries thousands of interleavings, each of
+//! which can be repeated. The API is the same, so the code under test is the code that ships.
 //!
 //! What the model does not see: weak memory (every atomic is sequentially consistent there) and
 //! time (a wait with a deadline ends only when another thread wakes it, which is what finds a
@@ -18,12 +18,15 @@
 //! memory before and after requests (`shake.rs`): this finds races that need a delay at a rare
 //! moment.
 //!
+//! Locks of all other code that have no rank come from [`plain`].
+//!
 //! Counters that decide nothing (statistics) use the standard library directly: a step at each of
 //! them would only make the schedules longer.
 
 mod bell;
 #[cfg(all(debug_assertions, not(feature = "model")))]
 mod condvar;
+pub mod plain;
 pub mod rank;
 #[cfg(debug_assertions)]
 mod shake;
@@ -35,7 +38,7 @@ pub use condvar::{Condvar, WaitTimeoutResult};
 #[cfg(all(not(debug_assertions), not(feature = "model")))]
 pub use parking_lot::{Condvar, WaitTimeoutResult};
 #[cfg(not(feature = "model"))]
-pub use parking_lot::{Mutex, MutexGuard};
+pub use plain::{Mutex, MutexGuard};
 /// Atomics.
 #[cfg(not(feature = "model"))]
 pub use std::sync::atomic;

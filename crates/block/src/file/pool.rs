@@ -4,7 +4,7 @@
 //! allocates a buffer.
 
 use crate::aligned::AlignedBuf;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 use std::ops::{Deref, DerefMut};
 
 /// Most bytes of one bounced request; longer ones go in several.

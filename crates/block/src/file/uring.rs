@@ -26,8 +26,8 @@
 //! A thread waits for all its writes at once.
 
 use crate::ScatteredWrite;
+use extol_sync::plain::Mutex;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use extol_sync::plain::Mutex;
 use flate2::{Decompress, FlushDecompress};
-use parking_lot::Mutex;
 
 use super::numbers::Numbers;
 use super::read_only::{ReadOnly, in_unit};

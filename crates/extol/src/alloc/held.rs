@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use extol_ondisk::InodeNr;
 use extol_sync::Condvar;
+use extol_sync::plain::Mutex;
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
 
 /// The held numbers of one volume.
 #[derive(Debug, Default)]

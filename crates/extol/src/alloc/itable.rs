@@ -33,8 +33,8 @@ use extol_block::BlockNr;
 use extol_jbd2::Handle;
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr};
 use extol_sync::Condvar;
+use extol_sync::plain::Mutex;
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use super::Allocator;
 use super::bits::Span;

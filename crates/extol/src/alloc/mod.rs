@@ -43,9 +43,9 @@ use crossbeam_utils::CachePadded;
 use extol_block::{BlockNr, SharedDevice};
 use extol_jbd2::{Handle, Journal};
 use extol_ondisk::{Geometry, GroupDesc, GroupNr, InodeNr, Superblock};
+use extol_sync::plain::RwLock;
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::RwLock;
 
 mod bits;
 mod blocks;
@@ -144,7 +144,7 @@ pub(crate) struct Allocator {
     zeroed: CachePadded<zeroed::Zeroed>,
     zeroing: itable::Gate,
     /// Groups counted so far, and how many blocks of them never hold files.
-    overhead: parking_lot::Mutex<(u32, u64)>,
+    overhead: extol_sync::plain::Mutex<(u32, u64)>,
     /// Held while free blocks are being discarded or zeroed, and by a request about to fail.
     trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
@@ -181,7 +181,7 @@ impl Allocator {
             windows: Registry::new(geo.cluster_ratio),
             zeroed: CachePadded::default(),
             zeroing: itable::Gate::default(),
-            overhead: parking_lot::Mutex::default(),
+            overhead: extol_sync::plain::Mutex::default(),
             trim_gate: Mutex::new(()),
             geo: geo.clone(),
             journal,

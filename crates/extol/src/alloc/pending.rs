@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use extol_jbd2::Tid;
 use extol_ondisk::GroupNr;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use super::bits::Span;
 

@@ -17,8 +17,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_ondisk::Geometry;
+use extol_sync::plain::Mutex;
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 /// What the lock protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extol_block::BlockNr;
 use extol_jbd2::Journal;
 use extol_ondisk::{Geometry, GroupDesc, GroupNr, Incompat};
+use extol_sync::plain::Mutex;
 use extol_sync::rank::{Mutex as RankedMutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use super::Run;
 use super::bits::{Span, run_of, split};

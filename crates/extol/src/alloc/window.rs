@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use extol_block::BlockNr;
+use extol_sync::plain::Mutex;
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
 
 use super::{Allocator, Run};
 

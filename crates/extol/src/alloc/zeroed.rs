@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use extol_block::{AlignedBuf, BlockDevice, BlockNr};
+use extol_sync::plain::Mutex;
 use extol_vfs::Result;
-use parking_lot::Mutex;
 
 use super::window::Slot;
 use super::{Allocator, Run};

@@ -10,8 +10,8 @@
 
 use extol_block::BlockNr;
 use extol_ondisk::{Geometry, GroupDesc, GroupNr};
+use extol_sync::plain::RwLock;
 use extol_vfs::{FsError, Result};
-use parking_lot::RwLock;
 
 use super::bits::{Span, split};
 

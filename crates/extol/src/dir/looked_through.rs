@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 /// Most directories of which it is known.
 const MAX: usize = 4096;

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use extol_ondisk::Superblock;
 use extol_ondisk::superblock::State;
+use extol_sync::plain::Mutex;
 use extol_vfs::FsError;
-use parking_lot::Mutex;
 
 /// The on-disk number of EIO.
 pub(super) const IO: u8 = 2;

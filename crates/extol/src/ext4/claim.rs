@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Result as DeviceResult, SharedDevice};
-use parking_lot::{Mutex, RwLock};
+use extol_sync::plain::{Mutex, RwLock};
 
 use crate::error::{OpenError, OpenResult};
 

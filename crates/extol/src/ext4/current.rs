@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use extol_sync::plain::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use extol_task::{LANES, lane};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::mounted::MountedFs;
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use extol_block::{BlockNr, SharedDevice};
 use extol_ondisk::Geometry;
 use extol_ondisk::mmp::{Mmp, SEQ_MAX};
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::error::{OpenError, OpenResult};
 

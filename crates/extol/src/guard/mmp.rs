@@ -27,8 +27,8 @@ use std::time::Duration;
 use extol_block::{BlockNr, SharedDevice};
 use extol_ondisk::mmp::{Mmp, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use extol_ondisk::{Geometry, Incompat, Superblock};
+use extol_sync::plain::Mutex;
 use extol_task::{Progress, Runner, Service, Wakeup};
-use parking_lot::Mutex;
 
 use super::Guard;
 use super::claim::{Claim, ClaimError, POLL, Place, name, wall};

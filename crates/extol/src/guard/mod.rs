@@ -71,7 +71,7 @@ use std::sync::{Arc, OnceLock};
 use extol_block::{DeviceError, DeviceOp, SharedDevice};
 use extol_ondisk::Superblock;
 use extol_ondisk::shared_super::{Bytes, Deliberate, differs, merge};
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::error::OpenResult;
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use extol_fscrypt::FileKey;
 use extol_jbd2::{DeferredWrite, Tid};
 use extol_ondisk::{FileType, InodeFlags, Time};
-use extol_sync::rank::{self, Rank, Ranked};
-use extol_vfs::{FsError, Result};
-use parking_lot::{
+use extol_sync::plain::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
+use extol_sync::rank::{self, Rank, Ranked};
+use extol_vfs::{FsError, Result};
 
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;

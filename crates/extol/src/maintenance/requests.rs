@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bitflags::bitflags;
 use extol_block::{IoPriority, PriorityGroup};
+use extol_sync::plain::{Mutex, RwLock};
 use extol_task::{Clock, Issue, MergeStats, Merger};
 use extol_vfs::{FsError, Result};
-use parking_lot::{Mutex, RwLock};
 
 bitflags! {
     /// What is asked for beside a sync, which every request gets.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_block::{BlockNr, BlockSize};
 use extol_ondisk::InodeSeed;
+use extol_sync::plain::Mutex;
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use super::store::{Cached, Shape, Store, StoreMut};
 

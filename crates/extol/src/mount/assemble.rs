@@ -156,7 +156,7 @@ impl Parts {
         let newest = self.vol.journal.newest();
         let perform = maintenance::performer;
         Arc::new_cyclic(|fs| MountedFs {
-            resizing: parking_lot::Mutex::default(),
+            resizing: extol_sync::plain::Mutex::default(),
             measuring: AtomicBool::new(false),
             freeze_gate: FreezeGate::default(),
             maintenance: Maintenance::new(
@@ -171,7 +171,7 @@ impl Parts {
             quotas: OnceLock::new(),
             table: InodeTable::new(options.cache.inodes),
             orphans: Orphans::default(),
-            values_left: parking_lot::Mutex::default(),
+            values_left: extol_sync::plain::Mutex::default(),
             dirty: DirtyIndex::default(),
             data_cache: self.data_cache,
             readahead: ReadaheadThreads::new(options.background.threads),
@@ -179,9 +179,9 @@ impl Parts {
             throttle: self.throttle,
             fixed: self.fixed,
             runtime: RuntimeOptions::new(&self.effective),
-            options: parking_lot::Mutex::new(self.effective),
+            options: extol_sync::plain::Mutex::new(self.effective),
             defaults: self.defaults,
-            no_fast_commits: parking_lot::Mutex::new(self.obstacle),
+            no_fast_commits: extol_sync::plain::Mutex::new(self.obstacle),
             base: self.base,
             notes: self.notes,
             remounted_ro: AtomicBool::new(false),
@@ -195,7 +195,7 @@ impl Parts {
             refill: Wakeup::new(),
             dirs_moved: DirsMoved::new(newest),
             tracker: self.tracker,
-            data_written: parking_lot::Mutex::new(0..0),
+            data_written: extol_sync::plain::Mutex::new(0..0),
         })
     }
 }

@@ -9,7 +9,7 @@
 use std::io::IoSlice;
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice};
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 
 /// The device of one mount.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::quota::{self, BLOCK_LEN, Block, Entry, Info, Kind, Place, Version};
 use extol_ondisk::{InodeFlags, InodeNr};
+use extol_sync::plain::{RwLock, RwLockReadGuard};
 use extol_sync::rank::{self, Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::blocks::{Failed, Layout, ToChange, ToRead};
 use super::limits::{self, Begun, Grace};

@@ -38,9 +38,9 @@ use std::sync::{Arc, OnceLock};
 use extol_jbd2::{Handle, planted};
 use extol_ondisk::quota::{Entry, Kind};
 use extol_ondisk::{InodeNr, RoCompat, Superblock};
+use extol_sync::plain::RwLock;
 use extol_task::Clock;
 use extol_vfs::{FsError, Result};
-use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use crate::fast_commit::eligibility;

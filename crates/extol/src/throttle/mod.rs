@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_sync::Condvar;
+use extol_sync::plain::Mutex;
 use extol_task::Clock;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use budget::Budget;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use extol_block::BlockNr;
 use extol_ondisk::InodeNr;
+use extol_sync::plain::Mutex;
 use extol_sync::rank::{self, Rank};
-use parking_lot::Mutex;
 
 /// How many are noted of each kind.
 const MAX_NOTED: usize = 512;

@@ -15,7 +15,7 @@ use extol::device::{
     BlockDevice, DeviceError, DeviceOp, MemDevice, Result, ScatteredWrite, joined,
 };
 use extol_devices::RecordingDevice;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 /// Where a short write may be cut.
 const UNIT: usize = 1024;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, MemDevice, Result};
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 const PAGE: u64 = 512;
 

@@ -3,12 +3,12 @@
 
 mod state;
 
+use extol_sync::plain::{Condvar, Mutex};
 use extol_vfs::{
     Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileKind, FileSystem, FsError, Mountable,
     NewNode, OpenNr, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, VolumeControl,
     XattrSet,
 };
-use parking_lot::{Condvar, Mutex};
 use state::{State, now};
 
 const ROOT: u32 = 2;

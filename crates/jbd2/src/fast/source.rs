@@ -10,7 +10,7 @@ use extol_block::BlockNr;
 use extol_ondisk::fast_commit::FcRecords;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 
 use super::data_checksum::DataChecksums;
 use crate::stats::FastCounters;

@@ -10,7 +10,7 @@ use extol_block::{
     BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice,
 };
 use extol_sync::Mutex;
-use parking_lot::RwLock;
+use extol_sync::plain::RwLock;
 
 use super::ReplaySink;
 use crate::home;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use extol_block::{BlockDevice, DeviceOp, MemDevice, Result, SharedDevice};
 use extol_devices::RecordingDevice;
 use extol_jbd2::Tid;
-use parking_lot::{Condvar, Mutex};
+use extol_sync::plain::{Condvar, Mutex};
 
 /// One moment of a recorded run.
 #[derive(Clone, Copy, Debug)]

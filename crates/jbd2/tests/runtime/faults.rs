@@ -190,7 +190,7 @@ fn the_device_dies_under_load() {
             let journal = &r.world.journal;
             journal.set_commit_interval(std::time::Duration::from_millis(3));
             let services = Services::start(journal).unwrap();
-            let acks = parking_lot::Mutex::new(None::<Tid>);
+            let acks = extol_sync::plain::Mutex::new(None::<Tid>);
             std::thread::scope(|scope| {
                 for thread in 0..6 {
                     let (r, acks) = (&r, &acks);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, BlockNr, SharedDevice};
 use extol_jbd2::{Buf, Handle, Journal, Result, Tid};
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 use crate::lab::{Random, USABLE, Variant};
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use super::*;

@@ -29,8 +29,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use extol_sync::plain::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use flate2::{Decompress, FlushDecompress, Status};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{BlockDevice, DeviceError, DeviceOp, Result, SharedDevice, check_range};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite};
 use extol_devices::RecordingDevice;
+use extol_sync::plain::Mutex;
 use extol_vfs::{Creds, FileSystem, NewNode};
-use parking_lot::Mutex;
 
 use crate::data::writeback;
 use crate::mkfs::{MkfsOptions, mkfs};

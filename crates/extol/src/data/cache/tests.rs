@@ -249,7 +249,7 @@ fn every_change_updates_the_cache() {
 struct WriteBehindRead {
     inner: MemDevice,
     /// Device, offset and bytes of that write.
-    write: parking_lot::Mutex<Option<(SharedDevice, u64, Vec<u8>)>>,
+    write: extol_sync::plain::Mutex<Option<(SharedDevice, u64, Vec<u8>)>>,
 }
 
 impl BlockDevice for WriteBehindRead {

@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 
 pub use threads::ReadaheadStats;
 pub(crate) use threads::ReadaheadThreads;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_block::{BlockDevice, DeviceError, DeviceOp, MemDevice, Result};
+use extol_sync::plain::{Condvar, Mutex};
 use extol_vfs::{Fallocate, FileSystem as _};
-use parking_lot::{Condvar, Mutex};
 
 use super::threads::NAME;
 use crate::mkfs::{MkfsOptions, mkfs};

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use extol_block::{AlignedBuf, BlockDevice, SharedDevice};
 use extol_sync::Condvar;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Largest piece: enough for one request of any device.

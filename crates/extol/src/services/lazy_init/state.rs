@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use extol_ondisk::GroupNr;
-use parking_lot::Mutex;
+use extol_sync::plain::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::groups::Groups;

@@ -14,8 +14,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use extol_sync::Condvar;
+use extol_sync::plain::Mutex;
 use extol_task::{Clock, SystemClock};
-use parking_lot::Mutex;
 
 use super::schedule::{self, Next, Ns};
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use extol_block::{BlockDevice, BlockNr, MemDevice, ScatteredWrite, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
 use extol_ondisk::fast_commit::{DataChecksum, FcRecord, FcRecords};
+use extol_sync::plain::Mutex;
 use extol_task::TestClock;
-use parking_lot::Mutex;
 
 use super::source::FastCommits;
 use super::*;
