@@ -353,7 +353,7 @@ impl FileSystem for Ext4 {
 
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs();
-        fs.sb.refresh();
+        fs.want_look();
         let (blocks, stated) = fs.sb.read(|sb| (sb.blocks_count, sb.overhead_clusters));
         let overhead = match stated {
             _ if fs.runtime.minixdf.load() => 0,

@@ -88,6 +88,7 @@
 //!   ops                         names, inodes, attributes: lock inodes, start a handle, work
 //!   data                        file bytes: dirty pages, map after write
 //!   services  error_state       background threads, and the state after an error
+//!   look                        what other programs change in the superblock
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
 //!     (verity, dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
 //!   volume  dir  encrypted  xattr  inline  map  quota  fast_commit   what is on the device
@@ -126,6 +127,7 @@ mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;
 pub(crate) mod keys;
+pub(crate) mod look;
 pub(crate) mod maintenance;
 pub(crate) mod map;
 pub(crate) mod mount;

@@ -93,8 +93,7 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn of(fs: &MountedFs) -> Self {
-        fs.sb.refresh();
-        fs.heed_guard();
+        fs.look();
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
         let alloc = fs.vol.alloc.stats();
         let c = alloc.counters;

@@ -46,6 +46,7 @@ const LAYERS: &[&[&str]] = &[
     &["mounted"],
     // What works on it.
     &["error_state"],
+    &["look"],
     &["services"],
     &["data"],
     &["ops"],

@@ -4,7 +4,7 @@
 //! within the caller's transaction. The lock comes after group locks and before buffers.
 //!
 //! Changes that another program made on the device ([`crate::guard`]) are merged before each
-//! change, and by [`SuperCell::refresh`].
+//! change, and by [`SuperCell::take_over`]. Nothing here reads the device for them.
 
 use std::sync::Arc;
 
@@ -55,11 +55,9 @@ impl SuperCell {
         f(&self.held.lock().sb)
     }
 
-    /// Merges changes that another program made on the device, up to a second ago. To be called
-    /// without a group's lock.
-    pub fn refresh(&self) {
-        if let Some(guard) = &self.guard {
-            guard.check_if_due();
+    /// Merges changes that another program made on the device, as the guard saw it last.
+    pub fn take_over(&self) {
+        if self.guard.is_some() {
             self.news(&mut self.held.lock());
         }
     }
@@ -73,8 +71,9 @@ impl SuperCell {
     /// Changes it in memory and in its block (1 credit).
     pub fn update<R>(&self, h: &mut Handle, f: impl FnOnce(&mut Superblock) -> R) -> Result<R> {
         let (block, at) = self.geo.super_block();
-        let mut held = self.held.lock();
+        // Readers do not wait for the device, should the block not be in memory.
         let buf = h.journal().read(block).map_err(error::journal)?;
+        let mut held = self.held.lock();
         self.news(&mut held);
         let mut changed = held.sb.clone();
         let result = f(&mut changed);

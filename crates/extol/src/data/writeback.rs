@@ -15,6 +15,8 @@
 //! deleted before it must go to the device. Small new files go in batches
 //! ([`batch`](super::batch)).
 //!
+//! The service also makes the looks at the device that requests want ([`crate::look`]).
+//!
 //! Locking: a flush holds the lock of its inode.
 
 use std::sync::atomic::Ordering;
@@ -81,6 +83,7 @@ pub(crate) struct Writeback(pub Weak<MountedFs>);
 impl Service for Writeback {
     fn step(&mut self) -> Progress {
         let Some(fs) = self.0.upgrade() else { return Progress::Idle(None) };
+        fs.look_if_wanted();
         if fs.check_writable().is_err() {
             return Progress::Idle(Some(PERIOD));
         }

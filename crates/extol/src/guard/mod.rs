@@ -108,6 +108,8 @@ pub(crate) struct Guard {
     /// last check began.
     opened: AtomicU64,
     checked: AtomicU64,
+    /// A request asked for a look at the superblocks.
+    look_wanted: AtomicBool,
 }
 
 impl Guard {
@@ -130,6 +132,7 @@ impl Guard {
             opens: Mutex::default(),
             opened: AtomicU64::new(0),
             checked: AtomicU64::new(0),
+            look_wanted: AtomicBool::new(false),
         }
     }
 
@@ -183,6 +186,18 @@ impl Guard {
         if self.time.now_ns() >= self.due.load(Ordering::Acquire) {
             let _ = self.check_superblocks();
         }
+    }
+
+    /// Asks for a look ([`check_if_due`](Self::check_if_due)) by a thread of its own.
+    pub fn want_look(&self) {
+        if !self.look_wanted.load(Ordering::Relaxed) {
+            self.look_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if a request asked for a look since the last call.
+    pub fn take_wanted_look(&self) -> bool {
+        self.look_wanted.swap(false, Ordering::Relaxed)
     }
 
     /// Looks at the superblocks at once, whenever the last check was. Writes nothing.

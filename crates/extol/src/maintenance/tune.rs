@@ -25,6 +25,7 @@ const LAST_HASH: u8 = 5;
 
 /// Label and UUID.
 pub(crate) fn identity(fs: &MountedFs) -> Identity {
+    fs.want_look();
     let (name, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
     let label = name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
     Identity { label, uuid }
@@ -32,6 +33,7 @@ pub(crate) fn identity(fs: &MountedFs) -> Identity {
 
 /// What can be changed.
 pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
+    fs.want_look();
     fs.sb.read(tunables_of)
 }
 
