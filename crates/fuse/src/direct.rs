@@ -1,8 +1,10 @@
-//! Requests without a kernel, for tests that give arbitrary bytes to the decoding of requests.
+//! Requests without a kernel, for tests that give arbitrary bytes to the decoding of requests, or
+//! count what a request costs.
 //!
 //! The path is that of a mount (`wire`, `ops`) with three differences: the kernel gets no
 //! notifications, a panic does not become EIO, and after each reply its references are dropped and
-//! the files that it opened are closed.
+//! the files that it opened are closed, unless the test sends FORGET and RELEASE itself
+//! ([`Connection::keeping`]).
 
 use extol_vfs::Mountable;
 
@@ -37,6 +39,7 @@ pub struct Connection<'a> {
     writers: Writers,
     interrupts: Interrupts,
     owner: Owner,
+    keeps: bool,
 }
 
 impl std::fmt::Debug for Connection<'_> {
@@ -57,7 +60,14 @@ impl<'a> Connection<'a> {
             writers: Writers::default(),
             interrupts: Interrupts::default(),
             owner: Owner::of_tests(),
+            keeps: false,
         }
+    }
+
+    /// The connection of a peer that keeps what replies give it, as a kernel does.
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Self { keeps: true, ..self }
     }
 
     /// Works on one request and gives the bytes of the reply; `None` if there is none.
@@ -85,7 +95,9 @@ impl<'a> Connection<'a> {
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };
-        ops::take_back(self.fs, &self.writers, &mut self.reply);
+        if !self.keeps || outcome.is_err() {
+            ops::take_back(self.fs, &self.writers, &mut self.reply);
+        }
         let code = match outcome {
             Ok(Outcome::NoReply) => return None,
             Ok(Outcome::Reply) => 0,

@@ -13,7 +13,7 @@ pub fn since_boot() -> Duration {
 }
 
 /// A source of time.
-pub trait Clock: Send + Sync {
+pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Monotonic nanoseconds since some fixed point.
     fn now_ns(&self) -> u64;
     /// Wall-clock time since 1970, for time stamps.

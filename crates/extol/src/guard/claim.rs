@@ -24,6 +24,7 @@ use extol_block::{BlockNr, SharedDevice};
 use extol_ondisk::Geometry;
 use extol_ondisk::mmp::{Mmp, SEQ_MAX};
 use extol_sync::plain::Mutex;
+use extol_task::Clock;
 
 use crate::error::{OpenError, OpenResult};
 
@@ -39,7 +40,7 @@ pub(crate) trait Time: Send + Sync + std::fmt::Debug {
 
 /// The machine's clock.
 #[derive(Debug)]
-pub(crate) struct BootTime;
+struct BootTime;
 
 impl Time for BootTime {
     fn now_ns(&self) -> u64 {
@@ -48,6 +49,28 @@ impl Time for BootTime {
 
     fn sleep(&self, how_long: Duration) {
         std::thread::sleep(how_long);
+    }
+}
+
+/// The clock that the options of a volume name.
+#[derive(Debug)]
+struct GivenTime(Arc<dyn Clock>);
+
+impl Time for GivenTime {
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn sleep(&self, how_long: Duration) {
+        std::thread::sleep(how_long);
+    }
+}
+
+/// The time of a guard: the clock of the options, or the machine's.
+pub(crate) fn time(given: Option<Arc<dyn Clock>>) -> Arc<dyn Time> {
+    match given {
+        Some(clock) => Arc::new(GivenTime(clock)),
+        None => Arc::new(BootTime),
     }
 }
 

@@ -66,7 +66,8 @@ pub(super) fn open_on(
     unlocked: bool,
 ) -> OpenResult<Opened> {
     options.check().map_err(OpenError::new)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let given = options.background.clock.clone();
+    let clock: Arc<dyn Clock> = given.unwrap_or_else(|| Arc::new(SystemClock::new()));
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
     let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
     let active_guard = guard.filter(|_| !options.access.read_only);

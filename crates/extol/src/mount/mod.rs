@@ -35,7 +35,6 @@ use extol_ondisk::{Geometry, Incompat, Superblock};
 
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::find_journal;
-use crate::guard::claim::BootTime;
 use crate::guard::mmp::{HandedOver, HeldClaim, Observed};
 use crate::guard::{Guard, GuardedDevice, Part};
 use crate::options::MountOptions;
@@ -73,7 +72,8 @@ pub(crate) fn open_claimed(
             dev.drop_page_cache();
         }
     }
-    let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(BootTime)));
+    let time = crate::guard::claim::time(options.background.clock.clone());
+    let guard = Arc::new(Guard::new(Arc::clone(&dev), time));
     let guarded: SharedDevice =
         Arc::new(GuardedDevice::new(Arc::clone(&dev), Arc::clone(&guard), Part::Volume));
     if options.access.read_only {

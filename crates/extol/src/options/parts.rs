@@ -9,6 +9,7 @@ use extol_jbd2::FreeThreshold;
 use extol_jbd2::batching::Batching;
 use extol_jbd2::fast::FuaPolicy;
 use extol_ondisk::quota::Kind;
+use extol_task::Clock;
 
 const MIB: usize = 1 << 20;
 
@@ -286,7 +287,7 @@ impl Default for CacheOptions {
 }
 
 /// What happens beside the operations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BackgroundOptions {
     /// Start the background threads. Without them nothing is written by time: commits and
     /// checkpoints are made by the operations that need them, and the volume behaves the same every
@@ -298,10 +299,13 @@ pub struct BackgroundOptions {
     /// How long after the mount that begins; `None`: a random time below 5 s. No option text asks
     /// for it: it is there for tests and benchmarks.
     pub init_itable_delay: Option<Duration>,
+    /// The clock of the volume in place of the machine's. No option text asks for it: it is there
+    /// for tests that move time on themselves.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for BackgroundOptions {
     fn default() -> Self {
-        Self { threads: true, init_itable: Some(INIT_ITABLE), init_itable_delay: None }
+        Self { threads: true, init_itable: Some(INIT_ITABLE), init_itable_delay: None, clock: None }
     }
 }

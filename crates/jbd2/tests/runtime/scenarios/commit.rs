@@ -142,7 +142,7 @@ fn the_timer_commits() {
 }
 
 /// A clock whose wall time the test sets.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Wall(AtomicU64);
 
 impl Clock for Wall {
