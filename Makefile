@@ -2,6 +2,7 @@
 
 .DEFAULT_GOAL := build
 .PHONY: help deps build release install uninstall package demo test lint bench device
+.PHONY: bench-guard
 .PHONY: libextol python wheel crates long-test crash fuzz soak kill-rounds shake clean
 
 help: ## this list
@@ -61,6 +62,9 @@ bench: release ## compare with Linux and fuse2fs (root)
 	cargo build --release -p extol-bench
 	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol-bench metadata \
 		--target mount --target noop --target kernel --target fuse2fs
+
+bench-guard: deps ## loads that show a regression, beside fuse2fs (AGAINST=PROGRAM or COMMIT; root)
+	@scripts/bench-guard.sh $(AGAINST)
 
 device: ## the tests of mounts without io_uring, through /dev/fuse (root)
 	@scripts/device.sh

@@ -36,6 +36,15 @@ impl Programs {
         Ok(Self { extol, before, bench })
     }
 
+    /// Another build takes part, which `option` names.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn set_before(&mut self, option: &str, path: &Path) -> Result<()> {
+        self.before = Some(existing(option, path)?);
+        Ok(())
+    }
+
     /// The program that mounts Extol as `kind`.
     ///
     /// # Errors

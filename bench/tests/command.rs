@@ -139,6 +139,27 @@ fn baselines() {
     assert!(is_empty(scratch.path()));
 }
 
+/// Two builds that are one and the same, beside fuse2fs if it is there.
+#[test]
+fn the_guard_has_a_row_for_each_load() {
+    if !require(&[Need::Root, Need::Fuse, Need::Loop]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let extol = Path::new(env!("CARGO_BIN_EXE_extol-bench")).with_file_name("extol");
+    let line = format!(
+        "guard --rounds 1 --seconds 0.1 --files 20 --volume 256M --against {}",
+        extol.to_str().expect("a plain path")
+    );
+    let report = bench(&scratch, &line);
+    let rows = report["tables"][0]["rows"].as_array().expect("a table");
+    assert_eq!(rows.len(), 7, "{rows:#?}");
+    assert_eq!(report["goals"].as_array().map(Vec::len), Some(7), "{:#}", report["goals"]);
+    let notes = report["notes"].as_array().expect("remarks");
+    assert!(notes.iter().any(|n| n.as_str().is_some_and(|n| n.contains("fell"))), "{notes:#?}");
+    assert!(is_empty(scratch.path()));
+}
+
 /// Linux shares processors out by session: the baseline's server must have one of its own, as that
 /// of a mount of a volume has.
 #[test]
@@ -288,6 +309,8 @@ fn mistakes_are_one_line() {
         "fsmark --extol /none/extol",
         "scale --target before",
         "speed --medium floppy",
+        "guard --medium floppy",
+        "guard --against /none/extol",
     ];
     for line in lines {
         let done = run(extol_bench().args(line.split(' ')), Duration::from_secs(60));

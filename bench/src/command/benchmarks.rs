@@ -1,4 +1,4 @@
-//! The benchmarks that choose their contenders: speed, those with a published table, scale.
+//! The benchmarks that choose their contenders: speed, guard, those with a published table, scale.
 
 use extol_bench::Programs;
 use extol_bench::contender::Medium;
@@ -12,6 +12,7 @@ use crate::conduct::{cancel, carry_out, conduct};
 pub fn run(command: BenchmarkCommand, programs: Programs) -> Result<()> {
     match command {
         BenchmarkCommand::Speed(args) => measure(args, programs),
+        BenchmarkCommand::Guard(args) => measure(args, programs),
         BenchmarkCommand::FsyncBatching(args) => measure(args, programs),
         BenchmarkCommand::AsyncCheckpoint(args) => measure(args, programs),
         BenchmarkCommand::CheckpointMerge(args) => measure(args, programs),

@@ -17,10 +17,13 @@
 //! empty request, its data are zeros.)
 //!
 //! A part is a list of comparisons (`plan`): participants with a load each, which take turns, and
-//! the goals. `show` compares what was measured with them.
+//! the goals. `show` compares what was measured with them. `guard` is a short choice of them.
 
+mod guard;
 mod plan;
 mod show;
+
+pub use guard::Guard;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -210,12 +213,7 @@ impl Benchmark for Speed {
             }
         }
         for (_, _, medium, comparisons) in &parts {
-            for comparison in comparisons {
-                for participant in &comparison.participants {
-                    let conduct = self.conduct_of(medium, comparison, participant);
-                    conduct.check_room(&participant.entry.contender, &*participant.load)?;
-                }
-            }
+            self.check_room(medium, comparisons)?;
         }
         let runs = |comparisons: &Vec<Comparison>| {
             comparisons.iter().map(|c| c.participants.len() as u64).sum::<u64>()
@@ -252,7 +250,7 @@ impl Speed {
         Ok(self.media.clone())
     }
 
-    /// All rounds of a comparison.
+    /// How a participant is run.
     fn conduct_of(
         &self,
         medium: &Medium,
@@ -267,6 +265,18 @@ impl Speed {
         conduct
     }
 
+    /// Refuses what has no room on its volume, before the first run.
+    fn check_room(&self, medium: &Medium, comparisons: &[Comparison]) -> Result<()> {
+        for comparison in comparisons {
+            for participant in &comparison.participants {
+                let conduct = self.conduct_of(medium, comparison, participant);
+                conduct.check_room(&participant.entry.contender, &*participant.load)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All rounds of a comparison.
     fn turns(
         &self,
         medium: &Medium,

@@ -7,8 +7,8 @@ use crate::contender::{Contender, Medium};
 use crate::subject::SubjectKind;
 use crate::versus::Entry;
 use crate::workload::{
-    Dbench, Direction, FsMark, FsyncLatency, Metadata, PostMark, Rand, Seq, Untar, VarMail,
-    Workload,
+    Dbench, Direction, FsMark, FsyncLatency, LoadFile, Metadata, PostMark, Rand, Seq, Untar,
+    VarMail, Workload,
 };
 
 /// The volume's feature, which is also Extol's mount option.
@@ -18,7 +18,7 @@ pub(super) const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Threads of the metadata loads through the mount.
 const METADATA_THREADS: u32 = 4;
 
-fn mount() -> Entry {
+pub(super) fn mount() -> Entry {
     Entry::new("mount", Contender::Mounted(SubjectKind::Extol, FAST.into()), &[FAST])
 }
 
@@ -45,7 +45,7 @@ fn linux_full() -> Entry {
     )
 }
 
-fn fuse2fs() -> Entry {
+pub(super) fn fuse2fs() -> Entry {
     Entry::new("fuse2fs", Contender::Mounted(SubjectKind::Fuse2fs, String::new()), &[])
 }
 
@@ -57,13 +57,25 @@ fn raw() -> Entry {
     Entry::new("raw", Contender::Raw, &[])
 }
 
-fn fs_mark(threads: u32) -> FsMark {
+pub(super) fn fs_mark(threads: u32) -> FsMark {
     FsMark { threads, size: 4096, files: 2000, dirs: 64, keep: true, ..FsMark::default() }
+}
+
+pub(super) fn dbench(clients: u32, loadfile: Option<Arc<LoadFile>>) -> Dbench {
+    Dbench { clients, loadfile, ..Dbench::default() }
+}
+
+pub(super) fn postmark() -> PostMark {
+    PostMark { number: 1000, transactions: 2000, ..PostMark::default() }
+}
+
+pub(super) fn metadata(threads: u32, files: u64) -> Metadata {
+    Metadata { threads, files, ..Metadata::default() }
 }
 
 /// The same load for all. fuse2fs may be absent, or fail at it; what does nothing may not be able
 /// to do what a load wants.
-fn participants(
+pub(super) fn participants(
     entries: impl IntoIterator<Item = Entry>,
     load: impl Workload + 'static,
 ) -> Vec<Participant> {
@@ -85,7 +97,7 @@ fn ratio(to: usize, metric: Metric, at_least: f64) -> Want {
 }
 
 impl Comparison {
-    fn new(title: impl Into<String>, participants: Vec<Participant>) -> Self {
+    pub(super) fn new(title: impl Into<String>, participants: Vec<Participant>) -> Self {
         Self {
             title: title.into(),
             participants,
@@ -102,7 +114,7 @@ impl Comparison {
 
     /// The other build of Extol does what its mount does. It is the last, since the goals know the
     /// participants by number.
-    fn add_before(&mut self) {
+    pub(super) fn add_before(&mut self) {
         let before =
             self.participants.iter().find_map(|participant| match &participant.entry.contender {
                 Contender::Mounted(SubjectKind::Extol, options) => Some(Participant {
@@ -120,7 +132,7 @@ impl Comparison {
     }
 
     /// Every one of these phases, of the first participant to each of the peers.
-    fn phases(mut self, names: &[&'static str], peers: &[(usize, f64)]) -> Self {
+    pub(super) fn phases(mut self, names: &[&'static str], peers: &[(usize, f64)]) -> Self {
         self.metrics = names.iter().map(|name| Metric::Phase(name)).collect();
         for (to, at_least) in peers {
             self.wants.extend(self.metrics.iter().map(|metric| ratio(*to, *metric, *at_least)));
@@ -129,7 +141,7 @@ impl Comparison {
         self
     }
 
-    fn untimed(mut self) -> Self {
+    pub(super) fn untimed(mut self) -> Self {
         self.untimed = true;
         self
     }
@@ -167,10 +179,6 @@ impl Speed {
         Seq { size: self.size, ..Seq::default() }
     }
 
-    fn metadata(&self, threads: u32) -> Metadata {
-        Metadata { threads, files: self.files, ..Metadata::default() }
-    }
-
     fn metadata_mount(&self) -> Vec<Comparison> {
         let all = || [mount(), noop(), fuse2fs()];
         let peers = [(1, 0.8), (2, 8.0)];
@@ -178,7 +186,7 @@ impl Speed {
         vec![
             Comparison::new(
                 format!("metadata, {METADATA_THREADS} threads"),
-                participants(all(), self.metadata(METADATA_THREADS)),
+                participants(all(), metadata(METADATA_THREADS, self.files)),
             )
             .phases(&["create", "stat", "unlink"], &peers),
             Comparison::new("tree", participants(all(), untar))
@@ -188,18 +196,17 @@ impl Speed {
 
     fn loads_mount(&self) -> Vec<Comparison> {
         let all = || [mount(), fuse2fs(), noop()];
-        let dbench = |clients, at_least| {
-            let load = Dbench { clients, loadfile: self.loadfile.clone(), ..Dbench::default() };
+        let played = |clients, at_least| {
+            let load = dbench(clients, self.loadfile.clone());
             Comparison::new(format!("dbench, {clients} clients"), participants(all(), load))
                 .want(ratio(1, Metric::Rate, at_least))
         };
-        let postmark = PostMark { number: 1000, transactions: 2000, ..PostMark::default() };
         vec![
-            dbench(2, 5.0),
-            dbench(10, 5.0),
+            played(2, 5.0),
+            played(10, 5.0),
             Comparison::new("varmail, 16 threads", participants(all(), VarMail::default()))
                 .want(ratio(1, Metric::Rate, 3.0)),
-            Comparison::new("postmark", participants(all(), postmark))
+            Comparison::new("postmark", participants(all(), postmark()))
                 .want(ratio(1, Metric::Rate, 10.0))
                 .untimed(),
         ]
@@ -228,7 +235,7 @@ impl Speed {
         } else {
             format!("metadata, {threads} threads")
         };
-        Comparison::new(title, participants([library(), linux()], self.metadata(threads)))
+        Comparison::new(title, participants([library(), linux()], metadata(threads, self.files)))
             .phases(&["create", "stat", "unlink"], &[(1, 1.0)])
     }
 

@@ -30,7 +30,7 @@ impl Measured {
     }
 
     /// Round by round.
-    fn ratio(&self, of: usize, to: usize, metric: Metric) -> Option<Spread> {
+    pub(super) fn ratio(&self, of: usize, to: usize, metric: Metric) -> Option<Spread> {
         Spread::of_ratios(&values(&self.runs[of], metric), &values(&self.runs[to], metric))
     }
 
@@ -52,7 +52,7 @@ impl Measured {
         }))
     }
 
-    fn row(&self, metric: Metric) -> String {
+    pub(super) fn row(&self, metric: Metric) -> String {
         match metric {
             Metric::Rate => self.comparison.title.clone(),
             Metric::Phase(name) => format!("{}: {name}", self.comparison.title),
@@ -130,9 +130,23 @@ pub(super) fn part(
         report.charts.push(chart(&about, &names, measured));
     }
     report.tables.push(costs(&about, measured));
+    goals(report, &about, measured);
+    if part == Part::FsyncMount {
+        threads(report, &about, measured);
+    }
+    note_late(
+        report,
+        &about,
+        measured.iter().flat_map(|c| c.runs.iter().flatten().filter_map(|r| r.cost.late)),
+    );
+    measured.iter().map(json_of).collect()
+}
+
+/// Adds what was wanted, and whether it was reached.
+fn goals(report: &mut Report, about: &str, measured: &[Measured]) {
     for comparison in measured {
         for want in &comparison.comparison.wants {
-            match comparison.reached(want, &about) {
+            match comparison.reached(want, about) {
                 (what, None, _) => report.notes.push(format!("{what}: not measured")),
                 (what, Some(measured), Bound::AtLeast(bound)) => {
                     let goal = Goal::at_least(what, measured, bound);
@@ -144,14 +158,12 @@ pub(super) fn part(
             }
         }
     }
-    if part == Part::FsyncMount {
-        threads(report, &about, measured);
-    }
-    note_late(
-        report,
-        &about,
-        measured.iter().flat_map(|c| c.runs.iter().flatten().filter_map(|r| r.cost.late)),
-    );
+}
+
+/// Adds one table of rates and ratios, and the goals; gives its JSON.
+pub(super) fn beside(report: &mut Report, about: &str, measured: &[Measured]) -> serde_json::Value {
+    report.tables.push(rates(about, &names(measured), measured));
+    goals(report, about, measured);
     measured.iter().map(json_of).collect()
 }
 
@@ -167,7 +179,7 @@ fn names(measured: &[Measured]) -> Vec<String> {
 }
 
 impl Measured {
-    fn participant(&self, name: &str) -> Option<usize> {
+    pub(super) fn participant(&self, name: &str) -> Option<usize> {
         self.comparison.participants.iter().position(|p| p.entry.name == name)
     }
 }

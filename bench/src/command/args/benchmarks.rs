@@ -6,7 +6,7 @@ use extol_bench::published::{
     AsyncCheckpoint, CheckpointMerge, FastCommit, FsyncBatching, LazyInit,
 };
 use extol_bench::scale::Scale;
-use extol_bench::speed::Speed;
+use extol_bench::speed::{Guard, Speed};
 use extol_cli_common::manual;
 
 use super::place::{OutputArgs, PlaceArgs};
@@ -70,6 +70,22 @@ pub enum BenchmarkCommand {
         mut_arg("rounds", |arg| arg.default_value("1"))
     )]
     Speed(BenchmarkArgs<Speed>),
+    /// The loads in which a regression shows first, beside fuse2fs and another build.
+    #[command(
+        after_long_help = manual!(
+            "sudo extol-bench guard",
+            "sudo extol-bench guard --against ../before/target/release/extol",
+            "sudo extol-bench guard --medium memory --rounds 5",
+        ),
+        long_about = "The loads in which a regression shows first, through the mount beside \
+        fuse2fs, in one run of about three minutes: fs_mark with 1 and 8 threads, dbench with 2 \
+        and 10 clients, postmark, the files of a source tree, stat.\n\n\
+        One table has rates and ratios. With --against another build takes part as \"before\", and \
+        what reaches less than 0.8 of it is marked and named in a line at the end. `make \
+        bench-guard` builds and runs it, with AGAINST=PROGRAM or AGAINST=COMMIT beside another \
+        build."
+    )]
+    Guard(BenchmarkArgs<Guard>),
     /// fsync batching: files per second by threads, policy and medium, beside the published table.
     #[command(
         after_long_help = manual!(
