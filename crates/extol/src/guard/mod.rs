@@ -267,7 +267,9 @@ impl Guard {
 
     /// Before a change.
     fn before(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
-        if !self.is_opened() && self.time.now_ns() < self.due.load(Ordering::Acquire) {
+        // (Behind a flush it is asked.)
+        let is_opened = op != DeviceOp::Flush && self.is_opened();
+        if !is_opened && self.time.now_ns() < self.due.load(Ordering::Acquire) {
             return Ok(());
         }
         self.check().map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
