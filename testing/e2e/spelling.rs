@@ -1,6 +1,7 @@
 //! The options of mke2fs, e2fsck, dumpe2fs and ls as people and scripts type them: what is taken
 //! does the same as there, what is refused is named, and every mistake is one line.
 
+use extol_testkit::sample;
 use extol_testkit::{
     Image, KernelMount, Need, Scratch, Tree, TreeSpec, debugfs, e2fsck, extol, extol_ok,
     extol_path, make_tree, refused, require, run_extol, run_ok, text, tool,
@@ -485,11 +486,11 @@ fn mistakes() {
         (&["cp", path, "none", "."], &["none", "no such file"]),
         (&["cp", path, "/lost+found", "no/such/dir"], &["no/such/dir: No such file"]),
         (&["cp", path, "/a", "/b", "no"], &["no: No such file"]),
-        (&["cp", path, "/a", "/b", "/etc/passwd"], &["/etc/passwd: Not a directory"]),
+        (&["cp", path, "/a", "/b", sample::PASSWD], &["/passwd: Not a directory"]),
         (&["put", path, "none", "/"], &["extol: none: No such file"]),
-        (&["put", path, "/etc/passwd", "/no/dir"], &["/no/dir", "no such file"]),
-        (&["put", path, "/etc/passwd", "/no/"], &["/no/", "no such file"]),
-        (&["put", path, "/etc/passwd", "/etc/group", "/no"], &["/no", "no such file"]),
+        (&["put", path, sample::PASSWD, "/no/dir"], &["/no/dir", "no such file"]),
+        (&["put", path, sample::PASSWD, "/no/"], &["/no/", "no such file"]),
+        (&["put", path, sample::PASSWD, sample::GROUP, "/no"], &["/no", "no such file"]),
         (&["ls", "none.img"], &["none.img: No such file"]),
         (&["info", "none.img"], &["none.img: No such file"]),
         (&["replay", "none.img"], &["none.img: No such file"]),

@@ -1,6 +1,7 @@
 //! Volumes whose first superblock is damaged are shown and checked by a copy of it; external
 //! journals are shown as what they are.
 
+use extol_testkit::sample;
 use extol_testkit::{Image, Need, Scratch, e2fsck, extol_ok, require, run_extol, text};
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ fn a_damaged_superblock_has_a_copy() {
         let options = [&["-t", "ext4", "-b", size, "-L", "data"], clusters].concat();
         let image = Image::mke2fs(scratch.path(), "a.img", 160 * MIB, &options);
         let path = text(&image.path);
-        extol_ok(&["put", path, "/etc/hostname", "/"]);
+        extol_ok(&["put", path, sample::HOSTNAME, "/"]);
         let whole = info(path, include_str!("../../../docs/guide/schemas/info.json"));
         assert_eq!(whole.get("superblock_copy"), None);
         image.write_at(1024, &[0; 1024]);

@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, volume_uuid};
 use crate::{MIB, failed, schema};
+use extol_testkit::sample;
 use extol_testkit::{
     Image, KernelMount, LoopDevice, Need, Rig, Scratch, as_unprivileged, daemon_of, extol_ok,
     require, run_extol, run_ok, text, tool,
@@ -35,7 +36,7 @@ fn a_loop_device_over_a_part_is_kept_out() {
     let before = disk.image.read_at(places[1].1, 4096);
     let refused = |device: &str| {
         for words in [
-            &["put", device, "/etc/hostname", "/"][..],
+            &["put", device, sample::HOSTNAME, "/"][..],
             &["mkfs", "-q", "-F", device],
             &["ls", device],
             &["mount", device, text(&scratch.dir("other"))],
@@ -45,7 +46,7 @@ fn a_loop_device_over_a_part_is_kept_out() {
     };
     refused(second);
     assert!(disk.image.read_at(places[1].1, 4096) == before, "it was written to");
-    extol_ok(&["put", text(one.path()), "/etc/hostname", "/"]);
+    extol_ok(&["put", text(one.path()), sample::HOSTNAME, "/"]);
     one.detach();
     two.detach();
     // The kernel's own partitions of a loop device.
@@ -60,9 +61,9 @@ fn a_loop_device_over_a_part_is_kept_out() {
     // The device is first.
     let two = over(1);
     extol_ok(&["mount", text(two.path()), text(&dir)]);
-    let done = run_extol(&["put", &disk.part(2), "/etc/hostname", "/"]);
+    let done = run_extol(&["put", &disk.part(2), sample::HOSTNAME, "/"]);
     assert!(!done.success() && done.output.contains("is mounted at "), "{}", done.output);
-    extol_ok(&["put", &disk.part(1), "/etc/fstab", "/"]);
+    extol_ok(&["put", &disk.part(1), sample::FSTAB, "/"]);
     extol_ok(&["umount", text(&dir)]);
     // A reader becomes a writer only where no other reader is.
     extol_ok(&["mount", "-o", "ro", text(two.path()), text(&dir)]);
@@ -107,7 +108,7 @@ fn tags_of_partitions_name_them() {
             }
             // Other commands take the same names.
             for (nr, tag) in tags.iter().enumerate() {
-                extol_ok(&["put", tag, "/etc/hostname", &format!("/by{nr}")]);
+                extol_ok(&["put", tag, sample::HOSTNAME, &format!("/by{nr}")]);
             }
             let there = extol_ok(&["ls", &tags[0]]);
             assert!((0..tags.len()).all(|nr| there.contains(&format!("by{nr}"))), "{there}");
@@ -169,7 +170,7 @@ fn partitions_are_mounted_beside_each_other() {
     let other = scratch.dir("other");
     in_use(&["mount", &root, text(&other)]);
     in_use(&["mount", &disk.part("root"), text(&other)]);
-    in_use(&["put", &root, "/etc/hostname", "/"]);
+    in_use(&["put", &root, sample::HOSTNAME, "/"]);
     in_use(&["ls", &root]);
     in_use(&["mkfs", "-q", "-F", &home]);
     in_use(&["mkfs", "-q", "-F", disk.name()]);
@@ -225,7 +226,7 @@ fn linux_and_extol_have_a_part_each() {
     let (linux, extol) = (scratch.dir("linux"), scratch.dir("extol"));
     let mount = KernelMount::mount_device(device.path(), &linux, &[]);
     let one = disk.part(1);
-    for words in [&["put", &one, "/etc/hostname", "/"][..], &["ls", &one], &["check", &one]] {
+    for words in [&["put", &one, sample::HOSTNAME, "/"][..], &["ls", &one], &["check", &one]] {
         let done = run_extol(words);
         assert!(!done.success() && done.output.contains("is mounted at "), "{}", done.output);
     }
@@ -259,9 +260,12 @@ fn a_part_is_named_by_its_place() {
         let words = [&[*command, "-o", &place, text(&whole)], rest].concat();
         extol_ok(&words)
     };
-    on(&["put", "/etc/hostname", "/"]);
+    on(&["put", sample::HOSTNAME, "/"]);
     assert!(on(&["ls"]).contains("hostname"));
-    assert_eq!(on(&["cat", "/hostname"]).as_bytes(), std::fs::read("/etc/hostname").expect("file"));
+    assert_eq!(
+        on(&["cat", "/hostname"]).as_bytes(),
+        std::fs::read(sample::HOSTNAME).expect("file")
+    );
     on(&["mkdir", "/dir"]);
     on(&["rm", "/hostname"]);
     on(&["check"]);

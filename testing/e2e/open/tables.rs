@@ -2,6 +2,7 @@
 
 use crate::disk::{DOS, Disk, volume_uuid};
 use crate::{MIB, failed};
+use extol_testkit::sample;
 use extol_testkit::{
     Image, LoopDevice, Need, Scratch, extol_ok, require, run_extol, run_ok, text, tool,
 };
@@ -53,7 +54,7 @@ fn partitions_are_those_of_their_makers() {
                 continue;
             }
             extol_ok(&["mkfs", "-q", "-L", &format!("vol{number}"), &name]);
-            extol_ok(&["put", &name, "/etc/hostname", "/"]);
+            extol_ok(&["put", &name, sample::HOSTNAME, "/"]);
             extol_ok(&["check", &name]);
             // The neighbours are whole: each is looked at again at the end.
             let place = ["--offset", &start.to_string(), "--sizelimit", &bytes.to_string()];

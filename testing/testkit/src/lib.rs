@@ -35,6 +35,7 @@ mod nbd;
 mod need;
 mod program;
 mod rig;
+pub mod sample;
 mod scratch;
 mod subject;
 mod told;
