@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use extol_testkit::{
     ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, debugfs, e2fsck, extol,
-    mounted_type, require, run, tool, unmount,
+    mounted_type, require, run, tool, unmount, wait_until,
 };
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Loop];
@@ -197,11 +197,7 @@ fn a_dead_daemon_is_unmounted() {
 
 /// The kernel detaches a loop device behind its last close, which may take a moment.
 fn goes_away(image: &Path) {
-    let start = std::time::Instant::now();
-    while !loop_devices(image).is_empty() {
-        assert!(start.elapsed() < LONG / 6, "a loop device is left behind");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("a loop device is detached", LONG / 6, || loop_devices(image).is_empty());
 }
 
 const LONG: Duration = Duration::from_secs(60);

@@ -3,11 +3,13 @@
 use crate::disk::{Disk, disk_json};
 use crate::{failed, schema};
 use extol_testkit::sample;
-use extol_testkit::{Need, Rig, daemon_of, extol_ok, require, run_extol, run_ok, text, tool};
+use extol_testkit::{
+    Need, Patience, Rig, daemon_of, extol_ok, require, run_extol, run_ok, text, tool, wait_until,
+};
 use rustix::process::Pid;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Android sparse images, of volumes and of disks, are read as what they hold, and not written to.
 #[test]
@@ -198,8 +200,8 @@ fn qcow2_images_are_used() {
     has_ended(daemon);
     let check = || tool("qemu-img").args(["check", "-q", &image]).status().expect("run").code();
     // (1: the locks of requests under way are there for a moment longer.)
-    let began = Instant::now();
-    while check() == Some(1) && began.elapsed() < Duration::from_secs(20) {
+    let mut patience = Patience::new(Duration::from_secs(20));
+    while check() == Some(1) && !patience.is_over() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let code = check();
@@ -273,15 +275,11 @@ fn qcow2_images_are_used() {
     let mut machine =
         machine.args(["-f", "raw", "-c", "sleep 60000", &at("raw")]).spawn().expect("qemu-io");
     let inode = std::fs::metadata(at("raw")).expect("stat").ino();
-    let start = std::time::Instant::now();
     let has_locked = || {
         let locks = std::fs::read_to_string("/proc/locks").expect("locks");
         locks.lines().any(|line| line.contains(&format!(":{inode} ")))
     };
-    while !has_locked() {
-        assert!(start.elapsed().as_secs() < 20, "qemu-io does not lock the image");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("qemu-io locks the image", Duration::from_secs(20), has_locked);
     let busy = run_extol(&["put", &at("raw"), sample::PASSWD, "/"]);
     machine.kill().expect("kill");
     machine.wait().expect("wait");
@@ -290,13 +288,10 @@ fn qcow2_images_are_used() {
 
 /// Waits for the end of a process that was killed.
 fn has_ended(daemon: Pid) {
-    let start = std::time::Instant::now();
     let status = format!("/proc/{daemon}/status");
     let runs = |text: String| !text.contains("State:\tZ");
-    while std::fs::read_to_string(&status).is_ok_and(runs) {
-        assert!(start.elapsed().as_secs() < 20, "the daemon {daemon} has not ended");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let is_gone = || !std::fs::read_to_string(&status).is_ok_and(runs);
+    wait_until("the daemon has ended", Duration::from_secs(20), is_gone);
 }
 
 /// It is said what a disk with partitions is packed in. The JSON.

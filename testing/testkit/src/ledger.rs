@@ -14,6 +14,7 @@
 //!   step:    [ [(name, Some(file) | None), …], … ]   one of these must hold for its names
 //! ```
 
+use crate::Patience;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SECTOR: usize = 512;
 
@@ -142,12 +143,12 @@ impl CrashLoad {
     /// Waits until so many steps are acknowledged.
     ///
     /// # Panics
-    /// If that takes longer than `limit`, or all threads have ended.
+    /// If that takes more quiet time than `limit`, or all threads have ended.
     pub fn wait_for(&self, steps: u64, limit: Duration) {
-        let start = Instant::now();
+        let mut patience = Patience::new(limit);
         while self.acknowledged() < steps {
             assert!(
-                start.elapsed() < limit,
+                !patience.is_over(),
                 "only {} of {steps} steps after {limit:?}",
                 self.acknowledged()
             );

@@ -1,12 +1,12 @@
 //! Loop devices.
 
-use crate::{run_ok, tool};
+use crate::{Patience, run_ok, tool};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// On a block device: fails while it is mounted, also in other namespaces.
 const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
@@ -62,12 +62,15 @@ impl LoopDevice {
     /// of all mounts keeps each of them mounted for as long as it runs.
     ///
     /// # Panics
-    /// If it is still mounted after ten seconds.
+    /// If it is still mounted after half a minute of quiet time.
     pub fn wait_until_unmounted(&self) {
-        let start = Instant::now();
+        let mut patience = Patience::new(Duration::from_secs(30));
         while let Err(e) = File::options().read(true).custom_flags(O_EXCL).open(&self.device) {
-            let waited = start.elapsed() > Duration::from_secs(10);
-            assert!(!waited, "{} is still mounted in some namespace: {e}", self.device.display());
+            assert!(
+                !patience.is_over(),
+                "{} is still mounted in some namespace: {e}",
+                self.device.display()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
