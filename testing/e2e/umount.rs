@@ -382,8 +382,13 @@ fn what_is_left_of_a_mount_is_named() {
         let shown = format!("in use by {}: /open open", open.name());
         assert!(!shows || said.contains(&shown), "{said}");
         assert!(said.contains(&process.to_string()), "{said}");
-        drop(open);
+        assert!(said.contains(&format!("(kill {}, twice", process.0)), "{said}");
+        kill_process(daemon, Signal::TERM).unwrap();
+        // (Two within a second are one.)
+        std::thread::sleep(Duration::from_millis(1200));
+        let _ = kill_process(daemon, Signal::TERM);
         wait_until("the daemon ends", || !is_alive(daemon));
+        drop(open);
 
         rig.mount(options);
         let daemon = rig.daemon();
