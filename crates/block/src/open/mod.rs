@@ -67,7 +67,10 @@ pub use claimed::{Claimed, claim, open};
 pub use explain::{Damaged, damaged_superblock, explain, explain_device};
 pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
 pub use name::{Backing, OpenName, Window};
-pub use partitions::{Partition, Table, TableKind, in_range};
+pub use partitions::{
+    Bound, Partition, PartitionResized, PartitionRoom, Table, TableKind, in_range,
+    resize_partition, room_of,
+};
 #[cfg(feature = "formats")]
 pub use qcow2::Qcow2;
 pub use slice::Slice;
