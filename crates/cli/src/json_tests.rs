@@ -105,7 +105,7 @@ fn moved_files_are_what_the_schema_says() {
 /// What came out of a volume, one by one or as an archive.
 #[test]
 fn copies_and_archives_are_what_the_schemas_say() {
-    fits(include_str!("../../../docs/guide/schemas/cp.json"), &crate::files::CpDone::default());
+    fits(include_str!("../../../docs/guide/schemas/get.json"), &crate::files::GetDone::default());
     let summary = extol::image::tar::TarSummary::default();
     let written = crate::files::TarWritten::new(&summary);
     fits(include_str!("../../../docs/guide/schemas/tar.json"), &written);
@@ -163,7 +163,12 @@ fn sizes_are_what_the_schemas_say() {
     let resized = fs.resize(Target::Minimum, &mut |_| true).expect("smaller");
     assert_eq!(resized.blocks, found.minimum);
     assert!(resized.blocks < resized.before);
-    fits(include_str!("../../../docs/guide/schemas/resize.json"), &Report::of(name, resized));
+    let schema = include_str!("../../../docs/guide/schemas/resize.json");
+    fits(schema, &Report::of(name, resized));
+    let part = crate::volume::PartitionResized { number: 1, before: 512, bytes: 1024 };
+    fits(schema, &Report::of(name, resized).with_partition(Some(part)));
+    let schema = include_str!("../../../docs/guide/schemas/resize-partition.json");
+    fits(schema, &crate::resize_report::PartitionReport::of(name, part));
 }
 
 /// A list of files, with each kind of object.
@@ -188,6 +193,12 @@ fn lists_are_what_the_schema_says() {
     assert_eq!(value["entries"][1]["path"], "/link\\xff");
     let schema = include_str!("../../../docs/guide/schemas/ls.json");
     check(&serde_json::from_str(schema).expect("a schema"), &value, "ls");
+}
+
+/// How full volumes are.
+#[test]
+fn space_is_what_the_schema_says() {
+    fits(include_str!("../../../docs/guide/schemas/df.json"), &crate::files::DfReport::example());
 }
 
 /// Attributes that are text, and others.

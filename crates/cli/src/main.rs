@@ -25,7 +25,7 @@
 //!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
 //!     ├── resize.rs       resize    tune.rs  tune2fs's options
 //!     ├── defrag.rs       defrag, on a mount and on a volume that is not mounted
-//!     ├── files/          ls, cat, cp, put, rm, chmod, verity … on a volume that is not mounted
+//!     ├── files/          ls, cat, get, put, rm, chmod, verity … on a volume that is not mounted
 //!     ├── keys.rs         keys of encrypted files (-o key=, --key)
 //!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
@@ -69,6 +69,7 @@ mod quota;
 mod remount;
 mod resize;
 mod resize_mounted;
+mod resize_partition;
 mod resize_report;
 mod sandbox;
 mod signals;
@@ -132,7 +133,10 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Mkfs(args) => mkfs::run(*args),
         Command::Ls(args) => files::ls(&args),
         Command::Cat(args) => files::cat(&args),
-        Command::Cp(args) => files::cp(&args),
+        Command::Get(args) => files::get(&args),
+        Command::Find(args) => files::find(&args),
+        Command::Du(args) => files::du(&args),
+        Command::Df(args) => files::df(&args),
         Command::Tar(args) => files::tar(&args),
         Command::Put(args) => files::change(&args),
         Command::Rm(args) => files::change(&args),

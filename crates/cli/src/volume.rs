@@ -33,15 +33,17 @@ use crate::sandbox;
 use change::require_clean;
 use told::claim_told;
 
-pub use change::{minimum, open_to_resize, tune};
+pub use change::{
+    check_to_resize, minimum, open_to_resize, resize_partition, size_and_block, tune,
+};
 pub use make::{
     NoSource, claim_for_mkfs, holds_something, is_own_file, is_whole_file, journal_device,
     make_volume, mkfs, no_source, refuse_read_only_image,
 };
 pub use others::{is_write_protected, written_by_others};
 pub use read::{
-    Known, external_journal, find_superblock, header, info, is_marked_read_only, journal,
-    partitions, replay,
+    Known, external_journal, find_superblock, header, info, is_marked_read_only, is_volume,
+    journal, partitions, replay,
 };
 pub use told::open_told;
 
@@ -49,6 +51,7 @@ pub use extol::mkfs::{BlockTest, CreatorOs, FsType, MkfsOptions, OnError, Summar
 pub use extol::options::Keys;
 pub use extol::resize::{Minimum, ResizeError, ResizeProgress, Resized, Target};
 pub use extol::tune::{Request, ReservedBlocks, TuneError};
+pub use extol_block::open::{PartitionResized, PartitionRoom};
 pub use extol_vfs::Size;
 
 pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};

@@ -5,6 +5,7 @@ mod lent;
 mod matrix;
 mod minimum;
 mod mounted;
+mod partition;
 mod shrink;
 
 #[path = "../../superseded.rs"]

@@ -1,4 +1,4 @@
-//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, tar, put, rm,
+//! Arguments of the commands for files of a volume that is not mounted: ls, cat, get, tar, put, rm,
 //! mkdir.
 //!
 //! `ls -h` means readable sizes, as ls(1) has it; `ls --help` is help.
@@ -21,11 +21,11 @@ pub struct VolumeArgs {
     /// A key of encrypted files: a file with its raw bytes, 16 to 64 (may be repeated).
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// Disk image or block device, not mounted.
+    /// Disk image or block device, not mounted; to read, also a directory on a mount.
     pub source: PathBuf,
 }
 
-/// List files of a volume that is not mounted.
+/// List files of a volume that is not mounted, or of a mount.
 #[derive(Args, Debug)]
 #[command(
     disable_help_flag = true,
@@ -33,6 +33,8 @@ pub struct VolumeArgs {
         "extol ls disk.img",
         "extol ls -lR disk.img /home",
         "extol ls -lhtr disk.img /var/log",
+        "extol ls disk.img '/etc/*.conf'",
+        "extol ls -l mnt /etc",
         "extol ls --json -R disk.img | jq -r '.entries[].path'"
     )
 )]
@@ -88,9 +90,12 @@ pub struct LsArgs {
     pub paths: Vec<OsString>,
 }
 
-/// Print files of a volume that is not mounted.
+/// Print files of a volume that is not mounted, or of a mount.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
+#[command(after_long_help = manual!(
+    "extol cat disk.img /etc/fstab",
+    "extol cat disk.img '/etc/*.conf'"
+))]
 pub struct CatArgs {
     #[command(flatten)]
     pub volume: VolumeArgs,
@@ -99,26 +104,29 @@ pub struct CatArgs {
     pub paths: Vec<OsString>,
 }
 
-/// Copy files out of a volume that is not mounted.
+/// Copy files out of a volume that is not mounted, or of a mount.
 #[derive(Args, Debug)]
 #[command(
+    visible_alias = "cp",
     after_long_help = manual!(
-        "extol cp disk.img /etc/fstab .",
-        "extol cp disk.img /home /tmp/home",
-        "extol cp -a disk.img / /srv/root"
+        "extol get disk.img /etc/fstab",
+        "extol get disk.img /home /tmp/home",
+        "extol get disk.img '/var/log/*.log' logs",
+        "extol get -a disk.img / /srv/root"
     ),
-    long_about = "Copy files out of a volume that is not mounted.\n\n\
-        Directories are copied with all that is in them; times, links, holes, attributes of users \
-        and permissions (but for those that the umask takes) are kept. Set-id bits, capabilities, \
-        owners, access lists and device nodes are not, and a directory that is there stays as it \
-        is, unless an option asks for that: by default the volume is not trusted. If DEST is a \
-        directory, the copies are put into it. What is there is replaced, never written through, \
-        and no link below DEST is followed.\n\n\
+    long_about = "Copy files out of a volume that is not mounted, or of a mount.\n\n\
+        A single PATH is copied here, into the current directory; with more operands the last one \
+        says where to. If that is a directory, the copies are put into it. Directories are copied \
+        with all that is in them; times, links, holes, attributes of users and permissions (but \
+        for those that the umask takes) are kept. Set-id bits, capabilities, owners, access lists \
+        and device nodes are not, and a directory that is there stays as it is, unless an option \
+        asks for that: by default the volume is not trusted. What is there is replaced, never \
+        written through, and no link below DEST is followed.\n\n\
         What cannot be read is reported, and the rest is copied; the exit code is 32 then. What \
         could not be kept (an ordinary user cannot make device nodes or give files away) is \
         counted by kind in the last line, and is no error."
 )]
-pub struct CpArgs {
+pub struct GetArgs {
     /// Everything as it is on the volume, device nodes too; for a volume that is trusted.
     #[arg(short, long)]
     pub archive: bool,
@@ -145,8 +153,8 @@ pub struct CpArgs {
     pub recursive: bool,
     #[command(flatten)]
     pub volume: VolumeArgs,
-    /// Files on the volume, then where to put the copies.
-    #[arg(required = true, value_name = "PATH... DEST")]
+    /// Files on the volume, then where to put the copies [default: here].
+    #[arg(required = true, value_name = "PATH... [DEST]")]
     pub paths: Vec<OsString>,
 }
 

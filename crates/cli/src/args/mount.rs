@@ -26,8 +26,9 @@ macro_rules! mount_options {
   allow_root
         for the mounting user and root
   uid=ID, gid=ID, umask=MASK
-        show this owner and group for all files, and all permissions but these (octal); the volume
-        keeps its own, new files belong to the user that makes them, and access lists do not count
+        show this owner and group (numbers or names) for all files, and all permissions but these
+        (octal); the volume keeps its own, new files belong to the user that makes them, and access
+        lists do not count
   fakeroot
         no permissions are checked: the mounting user has the rights of root on the volume, and of
         others none but root is let in; for an image whose files belong to root

@@ -4,7 +4,7 @@
 //! A command is done operand by operand. What fails is reported with its path, the rest is done,
 //! and the command fails at the end.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use extol_proc::Shown as _;
 use extol_vfs::{Creds, DirEntry, FsError, NewNode, SetAttr, VolumeControl as _};
 
 use super::attrs::Owner;
-use super::{InodeRef, Tree, WalkGuard, show};
+use super::tree::image_first;
+use super::{Files, InodeRef, Tree, WalkGuard, show};
 use crate::args::VolumeArgs;
 use crate::interrupt;
 
@@ -27,6 +28,11 @@ pub(super) type Problem = Box<dyn std::error::Error>;
 pub trait Change {
     /// The volume.
     fn volume(&self) -> &VolumeArgs;
+
+    /// The words behind the volume, if it could stand among them by mistake.
+    fn operands(&self) -> &[OsString] {
+        &[]
+    }
 
     /// Refuses arguments that are wrong whatever the volume holds.
     fn check(&self) -> Result<()> {
@@ -40,7 +46,8 @@ pub trait Change {
 /// Carries a command out.
 pub fn change(args: &impl Change) -> Result<()> {
     args.check()?;
-    let tree = Tree::open(args.volume(), true)?;
+    let tree = Tree::open(args.volume(), true)
+        .map_err(|failure| image_first(failure, args.volume(), args.operands()))?;
     let done = args.apply(&tree);
     let volume = Arc::clone(&tree.volume);
     let closed = tree.close(done);
@@ -114,7 +121,7 @@ struct Level<'t> {
 /// Calls `each` with an inode and, if it is a directory, with all that is in it; directories come
 /// before what is in them. What `each` fails with is reported.
 pub(super) fn walk<'t>(
-    tree: &'t Tree,
+    tree: &'t Files,
     path: &OsStr,
     inode: InodeRef<'t>,
     each: &mut dyn FnMut(&Path, &InodeRef<'t>) -> extol_vfs::Result<()>,
@@ -168,17 +175,17 @@ pub(super) fn find_or_make<'t>(
     path: &OsStr,
     follow: bool,
     make: Option<Owner>,
-) -> extol_vfs::Result<Option<InodeRef<'t>>> {
+) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
     match tree.find(path, follow) {
         Err(FsError::NotFound) if make.is_none() => Ok(None),
         Err(FsError::NotFound) if !path.as_bytes().ends_with(b"/") => {
-            let (dir, name) = tree.find_parent(path)?;
+            let (dir, name) = tree.parent_of(path)?;
             if dir.child(name).is_ok() {
                 // A link to nothing.
-                return Err(FsError::NotFound);
+                return Err(FsError::NotFound.into());
             }
-            dir.make(name, NewNode::Regular, 0o644, make.unwrap_or_default()).map(Some)
+            Ok(Some(dir.make(name, NewNode::Regular, 0o644, make.unwrap_or_default())?))
         }
-        found => found.map(Some),
+        found => Ok(Some(found?)),
     }
 }

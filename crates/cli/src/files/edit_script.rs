@@ -109,7 +109,7 @@ impl Step {
 
 /// Opens the volume. Inode tables are not zeroed meanwhile: that would take room of the batch.
 fn open(args: &VolumeArgs) -> Result<Tree> {
-    let Opening { volume: mut options, part } = super::opening(args)?;
+    let Opening { volume: mut options, part } = super::tree::opening(args)?;
     if options.access.read_only {
         return Err(Failure::usage(
             "-o ro and -o norecovery cannot be used with a command that changes the volume",

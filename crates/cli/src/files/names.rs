@@ -80,6 +80,7 @@ impl Change for MvArgs {
 
     fn apply(&self, tree: &Tree) -> Result<()> {
         let (sources, dest) = sources_and_destination(&self.paths, MOVED)?;
+        let sources = tree.expanded(sources);
         let own = self.no_target_directory || self.exchange;
         let place = Place::of(tree, dest, own, true).map_err(|error| tree.about(dest, error));
         let place = match place {
@@ -116,7 +117,7 @@ impl MvArgs {
         let (to, new_name) = match place {
             Place::Into(dir) => (dir, name),
             Place::Name => {
-                let found = tree.find_parent(dest).map_err(|error| tree.about(dest, error))?;
+                let found = tree.parent_of(dest).map_err(|error| tree.about(dest, error))?;
                 named = found.0;
                 (&named, found.1)
             }
@@ -197,7 +198,7 @@ impl LnArgs {
         let (dir, name) = match place {
             Place::Into(dir) => (dir, last_name(target).ok_or("has no name")?),
             Place::Name => {
-                named = tree.find_parent(dest).map_err(|error| tree.about(dest, error))?;
+                named = tree.parent_of(dest).map_err(|error| tree.about(dest, error))?;
                 (&named.0, named.1)
             }
         };

@@ -27,6 +27,9 @@ pub(super) use place::{give_name, with_temporary};
 pub(super) use stream::STDIN;
 use stream::Stream;
 
+/// What the operands of put are.
+const PUT: &str = "files here, and where to put them on the volume";
+
 /// A copy under way.
 struct CopyIn<'t> {
     tree: &'t Tree,
@@ -82,8 +85,12 @@ impl Change for PutArgs {
         &self.volume
     }
 
+    fn operands(&self) -> &[OsString] {
+        &self.paths
+    }
+
     fn check(&self) -> Result<()> {
-        super::sources_and_destination(&self.paths, super::COPIED)?;
+        super::sources_and_destination(&self.paths, PUT)?;
         if let Some(mode) = &self.mode {
             Mode::parse(mode).map_err(Failure::usage)?;
         }
@@ -91,7 +98,7 @@ impl Change for PutArgs {
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        let (paths, dest) = super::sources_and_destination(&self.paths, super::COPIED)?;
+        let (paths, dest) = super::sources_and_destination(&self.paths, PUT)?;
         let owner = match &self.owner {
             Some(owner) => match Owner::parse(owner, &|path| tree.table(path)) {
                 Ok(owner) => owner,
@@ -112,6 +119,14 @@ impl Change for PutArgs {
             tree.report_line(problem);
         }
         Ok(())
+    }
+}
+
+/// The line for a destination that is not there.
+fn not_placed(tree: &Tree, error: FsError, dest: &OsStr, is_dir: bool) -> String {
+    match tree.missing(error, dest, is_dir) {
+        Ok(line) => format!("{}: {line}", show(dest)),
+        Err(error) => format!("{}: on the volume: {error}", show(dest)),
     }
 }
 
@@ -147,8 +162,8 @@ impl<'t> CopyIn<'t> {
     }
 
     fn all(&mut self, paths: &[OsString], dest: &OsStr) -> std::result::Result<(), String> {
-        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
         let many = paths.len() > 1;
+        let place = |error: FsError| not_placed(self.tree, error, dest, many);
         match self.tree.find(dest, true) {
             Ok(inode) if many && !inode.is_dir().map_err(place)? => {
                 return Err(place(FsError::NotADirectory));
@@ -165,17 +180,19 @@ impl<'t> CopyIn<'t> {
     }
 
     fn path(&mut self, path: &OsStr, dest: &OsStr) -> std::result::Result<(), String> {
-        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
+        let is_dir = dest.as_bytes().ends_with(b"/") && Path::new(path).is_file();
+        let place = |error: FsError| not_placed(self.tree, error, dest, is_dir);
         if let Some(stream) = Stream::of(path) {
             let stream = stream.map_err(|error| format!("{}: {error}", show(path)))?;
             return self.stream(stream, dest);
         }
+        if let Err(error) = Path::new(path).symlink_metadata() {
+            return Err(format!("{}: {}", show(path), self.not_here(Path::new(path), error)));
+        }
         let into = match self.tree.find(dest, true) {
             Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
             // A slash says that it should be one.
-            Err(error) if dest.as_bytes().ends_with(b"/") && Path::new(path).is_file() => {
-                return Err(place(error));
-            }
+            Err(error) if is_dir => return Err(place(error)),
             _ => None,
         };
         if let Some(dir) = into.as_ref().filter(|_| !super::ends_with_name(path)) {
@@ -213,6 +230,17 @@ impl<'t> CopyIn<'t> {
         if let Err(problem) = put {
             self.failed(path, &*problem);
         }
+    }
+
+    /// The problem with a file here. One that is on the volume instead has the wrong place.
+    fn not_here(&self, path: &Path, error: io::Error) -> Problem {
+        let is_gone = error.kind() == io::ErrorKind::NotFound;
+        if !is_gone || self.tree.find(path.as_os_str(), false).is_err() {
+            return error.into();
+        }
+        "is not here, but on the volume: files here come first, then where to put them on the \
+         volume (extol get copies out of it)"
+            .into()
     }
 
     fn failed(&mut self, path: &Path, problem: &(dyn std::error::Error + 'static)) {

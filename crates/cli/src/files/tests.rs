@@ -17,7 +17,7 @@ fn run(words: &[&OsStr]) -> Result<()> {
         Command::Mkfs(args) => crate::mkfs::run(*args),
         Command::Ls(args) => ls(&args),
         Command::Cat(args) => cat(&args),
-        Command::Cp(args) => cp(&args),
+        Command::Get(args) => get(&args),
         Command::Put(args) => change(&args),
         Command::Rm(args) => change(&args),
         Command::Mkdir(args) => change(&args),

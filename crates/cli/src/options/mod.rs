@@ -8,6 +8,7 @@
 //! A list is bytes: the path of a journal need not be text.
 
 mod foreign;
+mod names;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -103,6 +104,7 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
     };
     let mut windows = Vec::new();
     for word in lists.iter().flat_map(words) {
+        let word = names::numbered(word)?;
         match split.take(&word)? {
             Word::Taken => split.words.push(quoted(&word)),
             Word::ForLoop => split.loop_words.push(quoted(&word)),

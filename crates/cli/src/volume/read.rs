@@ -1,6 +1,8 @@
 //! What reads a volume without a mount, even beside one: its superblocks, its journal; and the
 //! replay of the journal.
 
+use std::path::Path;
+
 use extol::{Header, Info, Replayed};
 use extol_block::OpenOptions;
 use extol_block::open::{self, Layer, OpenName, Opened, Table};
@@ -56,6 +58,12 @@ pub fn partitions(source: Source<'_>) -> Result<Option<(Table, u64, Vec<Layer>)>
         open::Found::Table(table) => Ok(Some((table, opened.device.size(), opened.layers.clone()))),
         _ => Ok(None),
     }
+}
+
+/// True if a word names a volume, or a disk with partitions.
+pub fn is_volume(path: &Path) -> bool {
+    let what = |source| open_shared(source).map(|opened| open::identify(&*opened.device));
+    path.exists() && matches!(what(path.into()), Ok(open::Found::Ext(_) | open::Found::Table(_)))
 }
 
 /// The superblocks of a volume; with `groups` also the descriptors of its groups.
