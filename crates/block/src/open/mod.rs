@@ -366,6 +366,10 @@ fn partition(
         return Err(fail(format!("{why}: {advice}")));
     }
     let (end, size) = (found.start.saturating_add(found.len), file.size());
+    if end > size && file.is_read_only() && found.start < size {
+        // What is there of it can be read.
+        return Ok(Partition { len: size - found.start, ..found.clone() });
+    }
     if end > size {
         let why = format!("partition {} ends at byte {end}, and the disk at {size}", found.number);
         let advice = format!("was it cut? (truncate -s {end} lengthens an image)");
