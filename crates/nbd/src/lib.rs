@@ -25,6 +25,8 @@
 mod client;
 mod connection;
 mod dial;
+#[cfg(feature = "tls")]
+mod ec_key;
 pub mod extents;
 mod identity;
 mod kept;
