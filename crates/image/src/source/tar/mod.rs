@@ -21,6 +21,7 @@
 //! - TS-3: what is left out is told by a remark.
 
 mod acl;
+mod attributes;
 mod header;
 mod input;
 mod pax;

@@ -233,3 +233,82 @@ fn attributes_and_device_numbers() {
     let Kind::Block(rdev) = tree.node(tree.find(b"dev").expect("dev")).kind else { panic!() };
     assert_eq!((rdev.major, rdev.minor), (4095, 1_048_575));
 }
+
+/// A global header is read once, and costs little for each entry behind it.
+#[test]
+fn entries_share_what_a_global_header_says() {
+    let large = "v".repeat(10_000);
+    let mut maker = Maker::default().records(b'g', &[("SCHILY.xattr.user.x", &*large)]);
+    for nr in 0..1000 {
+        maker = maker.pax(&[("mtime", "5")]).entry(&format!("f{nr:03}"), b'0', b"");
+    }
+    let (_, tree) = scan(&maker.end(), Limits::default()).expect("scan");
+    let ids: Vec<_> = tree.nodes().skip(1).map(|(_, node)| node.meta.xattrs).collect();
+    assert!(ids.len() == 1000 && ids.iter().all(|id| *id == ids[0]));
+    assert_eq!(tree.xattrs(ids[0]).len(), 1);
+    // One of a mebibyte is refused, and so are many small ones.
+    let large = "v".repeat(1_000_000);
+    let one = Maker::default().records(b'g', &[("SCHILY.xattr.user.x", &*large)]);
+    let mut many = Maker::default();
+    for nr in 0..300 {
+        many = many.records(b'g', &[(&format!("SCHILY.xattr.user.{nr}"), "")]);
+    }
+    for maker in [one, many] {
+        let why = error(&maker.entry("a", b'0', b"").end());
+        assert_eq!(why, "pax: has more attributes than a global header may give to all entries");
+    }
+    // (What is no attribute, as the comments of git, is nothing that is kept.)
+    let comment = Maker::default().records(b'g', &[("comment", &*large)]);
+    scan(&comment.entry("a", b'0', b"").end(), Limits::default()).expect("scan");
+}
+
+/// Few bytes make no millions of directories.
+#[test]
+fn directories_that_no_entry_names_are_bounded() {
+    let archive = |paths: usize, depth: usize| {
+        let mut maker = Maker::default();
+        for nr in 0..paths {
+            let path = format!("{nr}/{}x", "d/".repeat(depth - 1));
+            maker = maker.pax(&[("path", &path)]).entry("x", b'0', b"");
+        }
+        maker.end()
+    };
+    let why = error(&archive(200, 4000));
+    let end = "is below directories that no entry names, of which there are more than 16404 \
+               (--limits implied=NUMBER)";
+    assert!(why.starts_with("4/d/d/") && why.ends_with(end), "{why}");
+    let limits = Limits { implied: 1 << 20, ..Limits::default() };
+    scan(&archive(10, 4000), limits).expect("allowed");
+    // Ordinary trees have few for each entry.
+    let limits = Limits { implied: 1, ..Limits::default() };
+    let (_, tree) = scan(&archive(5000, 4), limits).expect("scan");
+    assert_eq!(tree.len(), 1 + 5000 * 5);
+}
+
+/// Links through long links, for each entry again.
+#[test]
+fn parts_of_links_are_bounded() {
+    let chain = |entries: usize| {
+        let mut maker = Maker::default();
+        for nr in 0..40 {
+            let next = if nr == 39 { "end".to_owned() } else { format!("l{}", nr + 1) };
+            let target = format!("{}{next}", "end/../".repeat(500));
+            maker = maker.pax(&[("linkpath", &target)]).link(&format!("l{nr}"), b'2', "x");
+        }
+        maker = maker.entry("end", b'5', b"");
+        for nr in 0..entries {
+            maker = maker.entry(&format!("l0/f{nr}"), b'0', b"");
+        }
+        maker.end()
+    };
+    let limits = Limits::default();
+    scan(&chain(20), limits).expect("some");
+    let why = error(&chain(100));
+    assert!(why.contains("leads through symbolic links whose targets have"), "{why}");
+    // A system whose directories are links is one of these.
+    let mut usual = Maker::default().entry("usr/lib", b'5', b"").link("lib", b'2', "usr/lib");
+    for nr in 0..20_000 {
+        usual = usual.entry(&format!("lib/f{nr}"), b'0', b"");
+    }
+    scan(&usual.end(), limits).expect("scan");
+}
