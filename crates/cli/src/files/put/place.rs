@@ -1,12 +1,11 @@
 //! Names and inodes on the volume that files from here are put under.
 
-use std::fs::{self, Metadata};
-use std::os::unix::ffi::OsStrExt as _;
+use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
 
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags};
 
+use super::host::HostNode;
 use crate::files::InodeRef;
 use crate::files::change::Problem;
 
@@ -84,11 +83,11 @@ pub(super) fn owner(metadata: &Metadata) -> Creds {
 
 /// Makes the inode.
 pub(super) fn make<'t>(
-    path: &Path,
-    metadata: &Metadata,
+    host: &HostNode,
     dir: &InodeRef<'t>,
     name: &[u8],
 ) -> std::result::Result<InodeRef<'t>, Problem> {
+    let metadata = host.metadata();
     let kind = metadata.file_type();
     let device = Rdev {
         major: rustix::fs::major(metadata.rdev()),
@@ -97,7 +96,7 @@ pub(super) fn make<'t>(
     let new = if kind.is_dir() {
         NewNode::Directory
     } else if kind.is_symlink() {
-        NewNode::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
+        NewNode::Symlink(host.target()?)
     } else if kind.is_char_device() {
         NewNode::CharDevice(device)
     } else if kind.is_block_device() {
