@@ -18,6 +18,7 @@ use crate::mount::journal as journals;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::options::MountOptions;
 use crate::superblock::{geometry, has_orphans, read_superblock, text, write_superblock};
+use crate::truncated;
 
 /// A volume's superblock in words.
 #[derive(Clone, Debug, Serialize)]
@@ -96,6 +97,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
 /// # Errors
 /// As [`info`], and if the external journal cannot be opened or is not this volume's.
 pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<Info> {
+    let device = &truncated::whole(device, options.access.superblock);
     let sb = read_superblock(&**device, options.access.superblock)?;
     let geo = geometry(&**device, &sb)?;
     let mut list = sb.feature_compat.names();
@@ -183,6 +185,7 @@ pub struct Header {
 /// # Errors
 /// If it is not an ext4 volume.
 pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
+    let device = &truncated::whole(device, place);
     let superblock = read_superblock(&**device, place)?;
     if superblock.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         // Its own superblock is in the block behind.
@@ -353,6 +356,7 @@ pub fn recovered(
     device: &SharedDevice,
     options: &MountOptions,
 ) -> OpenResult<(SharedDevice, Replayed)> {
+    let device = &truncated::whole(device, None);
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
     features::check(&sb, &geo, true)?;
@@ -378,6 +382,7 @@ pub fn inspect_journal(
     device: &SharedDevice,
     options: &MountOptions,
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
+    let device = &truncated::whole(device, options.access.superblock);
     let sb = read_superblock(&**device, options.access.superblock)?;
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         return inspect_journal_device(device, &sb);

@@ -148,6 +148,7 @@ mod stats;
 pub(crate) mod superblock;
 mod sys;
 pub(crate) mod throttle;
+mod truncated;
 pub mod tune;
 #[cfg(feature = "verity")]
 pub(crate) mod verity;
@@ -183,3 +184,4 @@ pub use path::{File, OpenOptions, ReadDir};
 pub use services::lazy_init::LazyInitStats;
 pub use stats::Stats;
 pub use throttle::ThrottleStats;
+pub use truncated::truncated;

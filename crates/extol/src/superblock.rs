@@ -6,6 +6,7 @@ use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
 use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
+use crate::truncated;
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
 pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
@@ -34,9 +35,7 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
     let need = u128::from(sb.blocks_count) << (10 + sb.log_block_size.min(20));
     let size = dev.size().min(dev.size_now());
     if need > u128::from(size) {
-        return refuse(format!(
-            "the volume is truncated: it should have {need} bytes and has {size}"
-        ));
+        return refuse(truncated::refusal(need, size));
     }
     Geometry::new(sb, Some(dev.size()))
         .map_err(|e| OpenError::new(format!("damaged superblock: {e}")))

@@ -4,9 +4,11 @@
 mod copies;
 mod disk;
 mod formats;
+mod kept;
 mod named;
 mod parts;
 mod tables;
+mod truncated;
 
 use extol_testkit::Finished;
 

@@ -39,6 +39,7 @@ use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
 use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
 use crate::throttle::{Throttle, ThrottledDevice};
+use crate::truncated;
 use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 
@@ -69,7 +70,12 @@ pub(super) fn open_on(
     let given = options.background.clock.clone();
     let clock: Arc<dyn Clock> = given.unwrap_or_else(|| Arc::new(SystemClock::new()));
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
-    let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
+    let place = options.access.superblock;
+    let (dev, cut) = match options.access.read_only {
+        true => (truncated::whole(dev, place), truncated::truncated(dev, place)),
+        false => (Arc::clone(dev), None),
+    };
+    let dev: SharedDevice = Arc::new(ThrottledDevice::new(dev, Arc::clone(&throttle)));
     let active_guard = guard.filter(|_| !options.access.read_only);
     let (recovered, was_clean) = recover(&dev, options, active_guard)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
@@ -93,7 +99,7 @@ pub(super) fn open_on(
     let unclaimed = has_mmp && options.access.nommp && !options.access.read_only;
     let told = [(unlocked, UNLOCKED), (unclaimed, UNCLAIMED), (unchecked, UNCHECKED)];
     let told = told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
-    let notes = fast.note.clone().into_iter().chain(told).collect();
+    let notes = fast.note.clone().into_iter().chain(cut).chain(told).collect();
     let pending = Arc::new(PendingErrors::default());
     let config = JournalConfig { log, ..journal_config(&dev, &geo, options, &effective, &clock) };
     let (journal, tracker) = open_journal(config, options, (obstacle.is_none(), &fast))?;
