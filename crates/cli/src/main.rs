@@ -28,6 +28,7 @@
 //!     ├── files/          ls, cat, get, put, rm, chmod, verity … on a volume that is not mounted
 //!     ├── keys.rs         keys of encrypted files (-o key=, --key)
 //!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
+//!     ├── confined.rs     the sandbox of commands on volumes that are not mounted
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual/         manual pages, completions of shells
 //!     └── volume.rs       the only module that opens volumes
@@ -40,6 +41,7 @@ mod args;
 mod as_typed;
 mod calendar;
 mod check;
+mod confined;
 mod connector;
 mod daemon;
 mod defrag;
@@ -113,6 +115,7 @@ fn run(words: &[OsString]) -> Result<()> {
 }
 
 fn carry_out(command: Command) -> Result<()> {
+    confined::plan(&command);
     match command {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)?),
         Command::MountMonitor(args) => monitor::run(&args),

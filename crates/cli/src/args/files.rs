@@ -21,6 +21,9 @@ pub struct VolumeArgs {
     /// A key of encrypted files: a file with its raw bytes, 16 to 64 (may be repeated).
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
+    /// Keep all rights of the caller, for a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Disk image or block device, not mounted; to read, also a directory on a mount.
     pub source: PathBuf,
 }
@@ -294,6 +297,9 @@ pub struct DefragArgs {
     #[arg(short = 'o', value_name = "OPTIONS",
         value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
+    /// Keep all rights of the caller, for a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Disk image or block device, not mounted; or a file or directory of a mount.
     #[arg(value_name = "IMAGE|FILE")]
     pub source: PathBuf,
@@ -305,8 +311,9 @@ pub struct DefragArgs {
 impl DefragArgs {
     /// The volume, if it is one that is not mounted.
     pub fn volume(&self) -> VolumeArgs {
-        let (options, source) = (self.options.clone(), self.source.clone());
-        VolumeArgs { options, keys: Vec::new(), source }
+        let Self { options, source, no_sandbox, .. } = self;
+        let (options, source) = (options.clone(), source.clone());
+        VolumeArgs { options, keys: Vec::new(), no_sandbox: *no_sandbox, source }
     }
 
     /// What is named beside the first operand.

@@ -108,6 +108,9 @@ pub struct ResizeArgs {
     /// Options for opening the volume, as for mount: journal_path=FILE.
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     pub options: Vec<String>,
+    /// Keep all rights of the caller, for a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Disk image or block device, or a directory of a mount.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub source: PathBuf,

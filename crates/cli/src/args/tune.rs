@@ -141,6 +141,9 @@ pub struct TuneArgs {
     #[arg(long, value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
         hide_possible_values = true)]
     pub opening: Vec<String>,
+    /// Keep all rights of the caller, for a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
     #[command(flatten)]
     pub refused: TuneRefused,
     /// Disk image or block device, or a directory on a volume that Extol has mounted.

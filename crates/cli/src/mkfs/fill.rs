@@ -32,7 +32,7 @@ use crate::args::{FillArgs, FreeSpace, MkfsArgs};
 use crate::staged::Staged;
 use crate::text_file;
 use crate::volume::{self, MkfsOptions, NoSource, Source as Target};
-use crate::{files, interrupt};
+use crate::{confined, files, interrupt};
 
 /// The name that means standard input.
 const STDIN: &str = "-";
@@ -52,6 +52,7 @@ pub fn run(
     if let Some(there) = &there {
         refuse_source(path, &args.target, there)?;
     }
+    confined::enter(None, None)?;
     let mut source = open(path, args, &mut mkfs, &edits, there.as_ref())?;
     let free = args.fill.free.map(|free| match free {
         FreeSpace::Percent(percent) => Free::Percent(percent),

@@ -13,6 +13,7 @@ use extol_proc::Shown as _;
 
 use super::told::claim_told;
 use super::{Source, about, cannot_open, name, open_part, open_told};
+use crate::confined;
 use crate::interrupt::{self, Interruptible};
 
 /// Makes an empty volume, as [`make_volume`].
@@ -267,6 +268,7 @@ fn make<T>(
     let failed = |error| cannot_open(target.path, &error);
     let name = OpenName { raw: true, ..name(target)? };
     let mut claimed = claim_told(&name, how).map_err(failed)?;
+    confined::enter(Some(&claimed), None)?;
     if let Some((size, direct)) = longer {
         let contents = open::contents(claimed.device());
         if let Some(contents) = contents.filter(|_| !options.force) {
