@@ -195,7 +195,15 @@ fn row(command: &Command) -> Option<Row> {
         C::Ls(args) => Row::of(&args.volume, false)?,
         C::Cat(args) => Row::of(&args.volume, false)?,
         C::Getxattr(args) => Row::of(&args.volume, false)?,
-        C::Cp(args) => {
+        C::Find(args) => Row::of(&args.volume, false)?,
+        C::Du(args) => Row::of(&args.volume, false)?,
+        C::Df(args) => {
+            let images = args.sources.iter().map(|source| image_of(source).to_owned());
+            let row = Row::new(false).opened_with(&args.options);
+            row.with(images.map(|image| (image, Use::Read))).unless(args.no_sandbox)?
+        }
+        C::Stat(args) if !args.paths.is_empty() => Row::of(&args.volume(), false)?,
+        C::Get(args) => {
             let place = args.paths.last().map(Path::new);
             Row::of(&args.volume, false)?.making(place)
         }

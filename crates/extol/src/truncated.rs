@@ -177,7 +177,7 @@ mod tests {
         mkfs(&*device, &options, &mut |_| {}).unwrap();
         let fs = Ext4::open(device.clone(), &MountOptions::default()).unwrap();
         for nr in 0..40_u8 {
-            fs.write_file(format!("/f{nr}"), &vec![nr; MIB]).unwrap();
+            fs.write_file(format!("/f{nr}"), vec![nr; MIB]).unwrap();
         }
         fs.unmount().unwrap();
         let mut bytes = vec![0; 64 * MIB];

@@ -177,6 +177,9 @@ pub struct DfArgs {
     #[arg(short = 'o', value_name = "OPTIONS",
         value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
+    /// Keep all rights of the caller, for a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
     /// Disk images or block devices, or directories of mounts.
     #[arg(required = true, value_name = "IMAGE")]
     pub sources: Vec<PathBuf>,

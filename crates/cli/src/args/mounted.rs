@@ -74,8 +74,12 @@ pub struct StatArgs {
 impl StatArgs {
     /// The volume, if files of it are meant.
     pub fn volume(&self) -> VolumeArgs {
-        let (options, keys) = (self.options.clone(), self.keys.clone());
-        VolumeArgs { options, keys, source: self.dir.clone() }
+        VolumeArgs {
+            options: self.options.clone(),
+            keys: self.keys.clone(),
+            no_sandbox: false,
+            source: self.dir.clone(),
+        }
     }
 
     /// The path, and the interval in seconds (`None`: once).

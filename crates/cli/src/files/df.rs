@@ -41,6 +41,7 @@ fn row(args: &DfArgs, source: &Path) -> Result<Row> {
     let volume = |source: &Path| VolumeArgs {
         options: args.options.clone(),
         keys: vec![],
+        no_sandbox: args.no_sandbox,
         source: source.into(),
     };
     let about = |error| Failure::about(source.shown(), error);
