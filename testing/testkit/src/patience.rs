@@ -10,12 +10,12 @@
 //!             2                                 3         20    = the limit
 //! ```
 //!
-//! - PT-1: Progress is time on a processor, time in the queue for one
+//! - QW-1: Progress is time on a processor, time in the queue for one
 //!   (`/proc/PID/task/*/schedstat`), and blocks read and written (`/proc/PID/io`), of all
 //!   processes in this mount namespace, which is the test program's own (`scripts/own-mounts.sh`).
 //!   Less than [`WORKING`] of the time between two looks is quiet: polling is no work.
-//! - PT-2: A wait ends, whatever happens: at [`MOST`] times its limit.
-//! - PT-3: A process that works without an end ends sooner: its children and it may use the limit
+//! - QW-2: A wait ends, whatever happens: at [`MOST`] times its limit.
+//! - QW-3: A process that works without an end ends sooner: its children and it may use the limit
 //!   on each processor ([`Patience::of`]).
 //!
 //! Nothing is read from `/proc` before a wait has lasted for half a second.

@@ -208,7 +208,7 @@ impl Gpt {
         self.copy_place(disk).map_or(0, |(_, entries)| entries.saturating_mul(self.sector()))
     }
 
-    /// The steps after which a partition has so many bytes: the copy (PT-1), the first GPT, and the
+    /// The steps after which a partition has so many bytes: the copy (PR-1), the first GPT, and the
     /// protective MBR.
     pub(super) fn with_length(
         &self,

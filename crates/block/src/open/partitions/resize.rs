@@ -14,9 +14,9 @@
 //! Whatever writes of a step arrive before a crash, one table is whole and names either the old end
 //! or the new one, and all other partitions as they were:
 //!
-//! - PT-1: the copy of a GPT is written and durable before the first GPT is touched.
-//! - PT-2: the table of an MBR is one sector, and written as one.
-//! - PT-3: no byte of a partition is written. The copy lies behind the end of every partition.
+//! - PR-1: the copy of a GPT is written and durable before the first GPT is touched.
+//! - PR-2: the table of an MBR is one sector, and written as one.
+//! - PR-3: no byte of a partition is written. The copy lies behind the end of every partition.
 //!
 //! The caller holds the lock of the whole disk, makes a volume larger behind this and smaller
 //! before it.

@@ -6,7 +6,7 @@
 //! through no link; what it is, what it holds and its attributes are asked of that descriptor. The
 //! path is for messages.
 //!
-//! - PT-1: what an operand puts is below that operand, whatever is renamed meanwhile
+//! - PU-1: what an operand puts is below that operand, whatever is renamed meanwhile
 //!   ([`HostNode::entry`]).
 
 use std::ffi::{OsStr, OsString};

@@ -68,7 +68,7 @@ fn cut_everywhere(device: &MemDevice, part: &str, len: u64, old: &Places, new: &
         for (at, contents) in step {
             let range = *at..at + contents.len() as u64;
             let is_apart = |part: &Range<u64>| range.end <= part.start || part.end <= range.start;
-            assert!(ends.iter().all(is_apart), "PT-3: {range:?} is of a partition");
+            assert!(ends.iter().all(is_apart), "PR-3: {range:?} is of a partition");
         }
         for state in 0..200 {
             let cut = of_bytes(&bytes(device));
