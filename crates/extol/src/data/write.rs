@@ -342,7 +342,7 @@ fn reserve_page(fs: &MountedFs, st: &mut InodeState, clusters: u64) -> Result<bo
         fs.vol.promise(&st.node, clusters)?;
     }
     let more = meta.saturating_sub(st.pages.meta_reserved);
-    if fs.vol.alloc.reserve(clusters + more, fs.uses_reserve(st)).is_ok() {
+    if fs.try_reserve_page(st, clusters, more).is_ok() {
         st.pages.meta_reserved += more;
         return Ok(true);
     }
@@ -365,7 +365,14 @@ fn write_exact(
     // size.
     let old = st.node.raw.size;
     st.node.raw.size = old.max(end);
-    let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(data), 0);
+    let (result, left) = match reserve_fresh(fs, st, lblk, 1, 0) {
+        Ok(reserved) => {
+            // (Behind the data, which must not miss what its map may not need.)
+            let _maps = fs.reserve_map_up_to(st, mapping_blocks(fs, st, 1));
+            write_held(fs, st, (lblk, 1), &Source::Bytes(data), reserved)
+        }
+        Err(e) => (Err(e), 0),
+    };
     fs.unreserve_data(st, left);
     let result = match result {
         // Preallocated space must hold data even if no block is left to split its extent.
@@ -425,20 +432,37 @@ fn write_reserved(
     source: &Source<'_>,
     held: u64,
 ) -> (Result<()>, u64) {
-    let fresh = map::fresh_clusters(&fs.vol, &st.node, lblk, blocks);
-    let reserved = fresh.and_then(|fresh| {
-        let more = fresh.saturating_sub(held);
-        if more > 0 {
-            fs.reserve_data(st, more)?;
-        }
-        Ok(held + more)
-    });
-    match reserved {
-        Ok(reserved) => {
-            let purpose = if asks_for_map(fs, st) { Purpose::Limited } else { Purpose::Other };
-            let (result, used) = write_blocks(fs, st, lblk, blocks, source, reserved, purpose);
-            (result, reserved.saturating_sub(used))
-        }
+    match reserve_fresh(fs, st, lblk, blocks, held) {
+        Ok(reserved) => write_held(fs, st, (lblk, blocks), source, reserved),
         Err(e) => (Err(e), held),
     }
+}
+
+/// Reserves the clusters that holes in the range need beyond `held`; returns how many there are
+/// then.
+fn reserve_fresh(
+    fs: &MountedFs,
+    st: &InodeState,
+    lblk: u32,
+    blocks: u32,
+    held: u64,
+) -> Result<u64> {
+    let more = map::fresh_clusters(&fs.vol, &st.node, lblk, blocks)?.saturating_sub(held);
+    if more > 0 {
+        fs.reserve_data(st, more)?;
+    }
+    Ok(held + more)
+}
+
+/// Writes the data into reserved clusters; returns how many of them are left, too.
+fn write_held(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    (lblk, blocks): (u32, u32),
+    source: &Source<'_>,
+    reserved: u64,
+) -> (Result<()>, u64) {
+    let purpose = if asks_for_map(fs, st) { Purpose::Limited } else { Purpose::Other };
+    let (result, used) = write_blocks(fs, st, lblk, blocks, source, reserved, purpose);
+    (result, reserved.saturating_sub(used))
 }

@@ -7,7 +7,7 @@ use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 
 use super::reserve::Reservation;
 use super::{check_name, values, with_inode};
-use crate::alloc::{Allocator, Run};
+use crate::alloc::{Allocator, Claim, Run};
 use crate::dir;
 use crate::encrypted;
 use crate::error;
@@ -346,7 +346,7 @@ fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) 
     }
     map::init(&vol.geo, &mut st.node.raw);
     vol.promise(&st.node, 1)?;
-    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
+    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino), Claim::Root)?;
     map::insert(vol, h, &mut st.node, 0, Run { start: nr, len: 1 }, false)?;
     let buf = h.create(nr).map_err(error::journal)?;
     h.modify(&buf, |b| {

@@ -2,6 +2,7 @@
 
 use extol_vfs::{FsError, Result};
 
+use crate::alloc::Claim;
 use crate::mounted::MountedFs;
 
 /// Reserved blocks, released when this goes out of scope.
@@ -18,12 +19,10 @@ impl<'a> Reservation<'a> {
         if fs.reserve(blocks).is_ok() {
             return Ok(Self { fs, blocks });
         }
-        let counters = fs.vol.alloc.counters();
-        if counters.reserved > 0 {
+        if fs.vol.alloc.counters().reserved > 0 {
             return Err(FsError::NoSpace);
         }
-        let blocks = blocks.min(counters.free);
-        fs.vol.alloc.reserve(blocks, true)?;
+        let blocks = fs.vol.alloc.reserve_up_to(blocks, Claim::Root);
         Ok(Self { fs, blocks })
     }
 }

@@ -355,7 +355,7 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
         made.enter(fs)?;
     }
     if before.r_blocks_count != plan.sb.r_blocks_count {
-        fs.vol.alloc.keep_for_root(plan.sb.r_blocks_count);
+        fs.vol.alloc.keep(&plan.sb);
     }
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     let all = plan.descriptors || parts.checksums.is_some();
