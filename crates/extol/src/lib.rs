@@ -148,6 +148,7 @@ mod stats;
 pub(crate) mod superblock;
 mod sys;
 pub(crate) mod throttle;
+mod times;
 mod truncated;
 pub mod tune;
 #[cfg(feature = "verity")]

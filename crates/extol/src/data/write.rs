@@ -93,7 +93,8 @@ pub(crate) fn write(
 
 /// The file was written: its times change.
 pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
-    st.touch(fs.now());
+    let now = fs.change_time([&*st]);
+    st.touch(now);
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
 }
@@ -162,7 +163,8 @@ fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -
         if inline::write(vol, &mut st.node, &all)? {
             st.node.raw.size = all.len() as u64;
             st.disk_size = st.node.raw.size;
-            st.touch(fs.now());
+            let now = fs.change_time([&*st]);
+            st.touch(now);
             st.store(fs, &mut h, true)?;
             h.stop().map_err(error::journal)?;
             return Ok(true);

@@ -18,6 +18,7 @@ use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
 use crate::quota::Ids;
+use crate::times::Seen;
 use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
@@ -154,7 +155,7 @@ fn create_in(
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw)?;
     }
-    parent.touch(fs.now());
+    parent.touch(made.node.raw.ctime);
     parent.store(fs, &mut h, true)?;
     made.store(fs, &mut h, true)?;
     let attr = fs.attr(&made);
@@ -246,9 +247,9 @@ pub(crate) fn make(
         Some(inherited) => inherited.mode & 0o7777,
         None => perm & 0o7777 & !umask,
     };
-    let raw = new_raw(fs, parent_raw, kind, perm, owner);
+    let raw = new_raw(fs, parent, kind, perm, owner);
     let mut st = InodeState::new(Node { ino, raw }, h.tid());
-    st.is_new = true;
+    (st.is_new, st.seen) = (true, Seen::new_inode());
     let filled = encrypt(fs, h, &mut st, context);
     let filled = filled.and_then(|()| fill(fs, h, &mut st, parent.node.ino, new));
     let filled = filled.and_then(|()| match &inherited {
@@ -267,9 +268,17 @@ pub(crate) fn make(
 }
 
 /// The fields of a new inode: owner, mode, times, and what it inherits from its directory.
-fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds) -> Inode {
+/// The directory gets the same change time, by which a replay of fast commits restores it.
+fn new_raw(
+    fs: &MountedFs,
+    parent: &InodeState,
+    kind: FileType,
+    mut perm: u16,
+    owner: Creds,
+) -> Inode {
     let is_dir = kind == FileType::Directory;
-    let now = fs.now();
+    let now = fs.change_time([parent]);
+    let parent = &parent.node.raw;
     let mut raw = Inode::new_empty(&fs.vol.geo);
     let ids = owners(fs, parent, owner);
     (raw.uid, raw.gid, raw.projid) = (ids.user, ids.group, ids.project);
@@ -279,6 +288,7 @@ fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner:
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
     raw.generation = extol_proc::random_number() as u32;
+    raw.version = 1;
     (raw.atime, raw.ctime, raw.mtime, raw.crtime) = (now, now, now, now);
     raw.flags = parent.flags & InodeFlags::INHERITED;
     if kind == FileType::Regular {

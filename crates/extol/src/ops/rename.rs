@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use extol_jbd2::Handle;
-use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_ondisk::{FileType, InodeFlags, InodeNr, Time};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
 use super::create::{self, check_dir, drop_dir_link};
@@ -345,12 +345,13 @@ impl Rename<'_> {
             // One subdirectory took the name of another.
             drop_dir_link(&mut dirs.from.node.raw);
         }
-        source.node.raw.ctime = fs.now();
+        let now = self.change_time(dirs, source, target.as_deref());
+        source.set_ctime(now);
         source.store(fs, &mut h, true)?;
         if let (Some(target), Some(end)) = (target, end) {
-            drop_link(fs, &mut h, target, end)?;
+            drop_link(fs, &mut h, target, end, now)?;
         }
-        self.store_dirs(dirs, &mut h)?;
+        self.store_dirs(dirs, &mut h, now)?;
         let stopped = h.stop().map_err(error::journal);
         drop(reserved);
         stopped
@@ -397,8 +398,12 @@ impl Rename<'_> {
         }
     }
 
-    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle) -> Result<()> {
-        let now = self.fs.now();
+    fn change_time(&self, dirs: &Dirs<'_>, a: &InodeState, b: Option<&InodeState>) -> Time {
+        let (from, to): (&InodeState, Option<&InodeState>) = (&dirs.from, dirs.to.as_deref());
+        self.fs.change_time([from, a].into_iter().chain(to).chain(b))
+    }
+
+    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle, now: Time) -> Result<()> {
         for st in [Some(&mut dirs.from), dirs.to.as_mut()].into_iter().flatten() {
             st.touch(now);
             st.store(self.fs, h, true)?;
@@ -448,12 +453,12 @@ impl Rename<'_> {
                 create::add_dir_link(fs, &mut dirs.from.node.raw)?;
             }
         }
-        let now = fs.now();
+        let now = self.change_time(dirs, a, Some(&*b));
         for st in [a, b] {
-            st.node.raw.ctime = now;
+            st.set_ctime(now);
             st.store(fs, &mut h, true)?;
         }
-        self.store_dirs(dirs, &mut h)?;
+        self.store_dirs(dirs, &mut h, now)?;
         h.stop().map_err(error::journal)
     }
 }

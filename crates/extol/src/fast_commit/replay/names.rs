@@ -117,12 +117,13 @@ impl Replay<'_> {
     }
 
     /// A directory changed when the inode changed whose name came or went: no record tells its own
-    /// times.
+    /// times, and its counter of changes.
     fn changed(&mut self, parent: u32, ino: u32) -> Result<()> {
         let time = self.touch(ino)?.node.raw.ctime;
         let dir = &mut self.touch(parent)?.node.raw;
         dir.mtime = dir.mtime.max(time);
         dir.ctime = dir.ctime.max(time);
+        dir.version = dir.version.wrapping_add(1);
         Ok(())
     }
 
