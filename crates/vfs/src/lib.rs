@@ -20,6 +20,7 @@ mod nearest;
 pub mod number;
 mod plain;
 mod resized;
+mod secret;
 mod size;
 mod types;
 
@@ -32,6 +33,7 @@ pub use nearest::nearest;
 pub use number::NumberError;
 pub use plain::{bytes_text, is_active, plain, plain_json, plain_lines};
 pub use resized::{GrowError, Resized};
+pub use secret::{note_secret, take_secret};
 pub use size::Size;
 pub use types::*;
 

@@ -6,7 +6,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result, is_direct};
 
 use super::cache::LARGE;
-use super::delalloc::Page;
+use super::delalloc::{Page, PageBytes};
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
 use super::{clusters, encryption, flush, order, read, writeback, zero_out};
@@ -279,19 +279,21 @@ fn put(
         }
     };
     let start = u64::from(lblk) * bs as u64;
-    let data = if bytes.len() == bs {
+    let mut data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        let mut data = match part {
+        match part {
             Part::Contents if !hole => read::block(fs, st, lblk)?,
             _ => vec![0; bs],
-        };
+        }
+    };
+    if bytes.len() < bs {
         if part == Part::Behind && !hole {
             read::behind(fs, st, start, &mut data)?;
         }
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
-        data
-    };
+    }
+    let data = PageBytes::new(data, &st.node);
     let end = start + (inside + bytes.len()) as u64;
     let end = if part == Part::Contents { end } else { 0 };
     if hole && asks_for_map(fs, st) {

@@ -22,6 +22,7 @@ use extol_vfs::Result;
 use smallvec::{SmallVec, smallvec};
 
 use super::cache::LARGE;
+use super::delalloc::PageBytes;
 use super::encryption;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
@@ -49,7 +50,7 @@ pub(crate) enum Source<'a> {
     /// One buffer.
     Bytes(&'a [u8]),
     /// A buffer for every block.
-    Pages(&'a [Vec<u8>]),
+    Pages(&'a [PageBytes]),
 }
 
 impl Source<'_> {
