@@ -128,6 +128,8 @@ well, so that scripts need no change; most have no effect.
         unmounted (extol umount, umount, fusermount3 -u) or gets SIGTERM or SIGINT.\n\n\
         Root's mounts are open to all users, and permissions are checked by the kernel. Ordinary \
         users mount through fusermount3, for themselves unless allow_other is given.\n\n\
+        A block device that root has mounted can be mounted once more, as in Linux: that is \
+        another place of the first mount, with its options; others are refused.\n\n\
         fsync(2) makes a file durable. sync(1) and syncfs(2) reach a mount of a block device that \
         root has made, and of an image with -o loop. Linux does not pass them on to other mounts: \
         there all is durable after `extol sync`, or within about ten seconds (commit=)."
