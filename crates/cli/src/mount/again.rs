@@ -15,7 +15,7 @@ use extol_proc::{Mount, MountTable, Shown as _};
 
 use super::Request;
 use crate::mounted::MountedVolume;
-use crate::options::Split;
+use crate::options::{Split, text_of};
 
 /// Words that say nothing about the file system.
 const SAY_NOTHING: [&str; 3] = ["defaults", "ro", "rw"];
@@ -61,7 +61,7 @@ fn check(request: &Request, split: &Split, first: &Mount) -> Result<()> {
     let stats = MountedVolume::of(&first.dir, "mount")?.stats()?;
     let has = |word: &&OsString| {
         let known = |word: &str| SAY_NOTHING.contains(&word) || first.has_option(word);
-        word.to_str().is_some_and(known) || stats.options.iter().any(|option| **word == **option)
+        text_of(word).is_some_and(known) || stats.options.iter().any(|option| **word == **option)
     };
     match split.words.iter().find(|word| !has(word)) {
         Some(word) => refused(format!("without {}: leave that out", word.shown())),

@@ -112,7 +112,7 @@ fn preallocated(fs: &dyn Posix, t: &mut Transcript) {
     fs.sync().unwrap();
     let Space { block_size: block, available: before, .. } = fs.statfs().unwrap();
     let (data, filler) = (fs.create("preallocated").unwrap(), fs.create("filler").unwrap());
-    let len = BLOCKS * u64::from(block);
+    let len = BLOCKS * block;
     t.note("preallocate", fs.fallocate(data, FallocateFlags::KEEP_SIZE, 0, len));
     let mut at = 0;
     for piece in [1 << 20, block as usize] {
@@ -126,11 +126,11 @@ fn preallocated(fs: &dyn Posix, t: &mut Transcript) {
     t.value("left to others", fs.statfs().map(|s| s.available));
     let fails = |at: &u64| {
         let bytes = vec![*at as u8 | 1; block as usize];
-        fs.pwrite(data, at * u64::from(block), &bytes).is_err() || fs.fsync(data).is_err()
+        fs.pwrite(data, at * block, &bytes).is_err() || fs.fsync(data).is_err()
     };
     t.value("writes that fail", (1..BLOCKS).step_by(2).filter(fails).count());
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let stays = |at: &u64| fs.fallocate(data, punch, at * u64::from(block), 1).is_err();
+    let stays = |at: &u64| fs.fallocate(data, punch, at * block, 1).is_err();
     t.value("holes that fail", (1..BLOCKS).step_by(64).filter(stays).count());
     t.note("a new file", fs.pwrite(filler, at, &[7; 100_000]).map(drop));
     t.value("left to others in the end", fs.statfs().map(|s| s.available));
