@@ -54,16 +54,21 @@
 //!
 //! - `group_checksum`, `group_flags`, `group_unused`, `resize_inode`: e2fsck checks these before
 //!   pass 1, whose start resets its result; Linux refuses to mount, to use the group, or to grow
-//!   the volume.
+//!   the volume. Blocks of the resize inode that are not reserved for descriptors e2fsck does not
+//!   look at, and a file would get them.
 //! - `dir_duplicate`: a name that is in two blocks of a directory. e2fsck compares the names of one
 //!   block; the second file cannot be reached.
 //! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without
 //!   entries. Linux refuses the file.
 //! - `inline_data`: the attribute's name has a zero byte behind it, so Linux does not find it.
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
-//!   mount.
+//!   mount. (Where fast commits leave it too little, e2fsck refuses it as well.)
+//! - `superblock_field`: a field that Linux refuses and e2fsck passes over.
+//! - `superblock_bad`: descriptors that are stated to be too short for 64bit, on a volume of one
+//!   group.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
-//! - `quota_file`: a tree that leads to no entry (e2fsck takes the entries of all data blocks),
+//! - `quota_file`: a tree that leads to no entry (e2fsck takes the entries of all data blocks that
+//!   it leads to, and their statements must be true),
 //!   another magic number (it passes over the file), lists of free blocks that begin outside of the
 //!   file, a last block that is cut short. Linux does not turn these quotas on.
 //! - `verity`: contents of a file of fs-verity that have changed, or its tree or descriptor. Linux
@@ -80,6 +85,7 @@
 //! Volumes with features that neither Linux nor e2fsprogs has today are refused
 //! ([`CheckError::Unsupported`]).
 
+mod bad_blocks;
 mod bitmaps;
 mod bits;
 mod bytes;

@@ -42,8 +42,8 @@ pub use make::{
 };
 pub use others::{is_write_protected, written_by_others};
 pub use read::{
-    Known, external_journal, find_superblock, header, info, is_marked_read_only, is_volume,
-    journal, partitions, replay,
+    Descriptors, Known, external_journal, find_superblock, header, info, is_marked_read_only,
+    is_volume, journal, partitions, replay,
 };
 pub use told::open_told;
 

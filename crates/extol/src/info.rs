@@ -17,7 +17,9 @@ use crate::find_journal;
 use crate::mount::journal as journals;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::options::MountOptions;
-use crate::superblock::{geometry, has_orphans, read_superblock, text, write_superblock};
+use crate::superblock::{
+    geometry, geometry_by, has_orphans, read_superblock, text, write_superblock,
+};
 use crate::truncated;
 
 /// A volume's superblock in words.
@@ -99,13 +101,13 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
 pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<Info> {
     let device = &truncated::whole(device, options.access.superblock);
     let sb = read_superblock(&**device, options.access.superblock)?;
-    let geo = geometry(&**device, &sb)?;
+    // What is shown is read, and nothing is written.
+    let reading = options.clone().read_only();
+    let geo = geometry_by(&**device, &sb, &reading.access)?;
     let mut list = sb.feature_compat.names();
     list.extend(sb.feature_incompat.names());
     list.extend(sb.feature_ro_compat.names());
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
-    // What is shown is read, and nothing is written.
-    let reading = options.clone().read_only();
     let names_journal = options.journal.path.is_some() || options.journal.device.is_some();
     let log = match has_journal {
         true if sb.journal_inum != 0 => find_journal::find(device, &sb, &geo, &reading).ok(),
@@ -196,7 +198,10 @@ pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
         let journal = read.ok().and_then(|()| JournalSuperblock::decode(&block).ok());
         return Ok(Header { superblock, geometry: None, journal, mmp: None });
     }
-    let geo = geometry(&**device, &superblock)?;
+    let mut geo = geometry(&**device, &superblock)?;
+    if let Some(kib) = place {
+        geo = geo.with_descriptors_of(kib.saturating_mul(1024));
+    }
     let journal = (superblock.journal_inum != 0)
         .then(|| find_journal::find(device, &superblock, &geo, &MountOptions::default()).ok())
         .flatten()
@@ -211,11 +216,14 @@ pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
     Ok(Header { journal, mmp: mmp.flatten(), geometry: Some(geo), superblock })
 }
 
-/// The descriptors of all groups.
+/// The descriptors of all groups, each of which may be damaged.
 ///
 /// # Errors
-/// If one of them cannot be read.
-pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<Vec<GroupDesc>> {
+/// If they cannot be read.
+pub fn group_descriptors(
+    device: &SharedDevice,
+    header: &Header,
+) -> OpenResult<Vec<extol_ondisk::Result<GroupDesc>>> {
     let Some(geo) = &header.geometry else {
         return refuse("this is an external journal, not a file system");
     };
@@ -228,8 +236,7 @@ pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<V
             device.read_at(&mut block, at.offset(geo.block_size))?;
         }
         let bytes = &block[offset..offset + usize::from(geo.desc_size)];
-        let desc = GroupDesc::decode(bytes, geo, group);
-        descriptors.push(desc.map_err(|e| OpenError::new(format!("group {}: {e}", group.0)))?);
+        descriptors.push(GroupDesc::decode(bytes, geo, group));
     }
     Ok(descriptors)
 }
@@ -387,7 +394,7 @@ pub fn inspect_journal(
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         return inspect_journal_device(device, &sb);
     }
-    let geo = geometry(&**device, &sb)?;
+    let geo = geometry_by(&**device, &sb, &options.clone().read_only().access)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         return refuse("the volume has no journal");
     }

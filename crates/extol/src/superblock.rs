@@ -6,6 +6,7 @@ use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
 use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
+use crate::options::AccessOptions;
 use crate::truncated;
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
@@ -39,6 +40,21 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
     }
     Geometry::new(sb, Some(dev.size()))
         .map_err(|e| OpenError::new(format!("damaged superblock: {e}")))
+}
+
+/// The same by the superblock that the options name. Where that is a copy and nothing is written,
+/// the descriptors behind it are read in place of the first ones, as Linux does: what has damaged
+/// the first superblock often has damaged the block behind it, too.
+pub(crate) fn geometry_by(
+    dev: &dyn BlockDevice,
+    sb: &Superblock,
+    access: &AccessOptions,
+) -> OpenResult<Geometry> {
+    let geo = geometry(dev, sb)?;
+    Ok(match access.superblock.filter(|_| access.read_only) {
+        Some(kib) => geo.with_descriptors_of(kib.saturating_mul(1024)),
+        None => geo,
+    })
 }
 
 /// Writes the superblock to its place, durably, keeping what else is in the device's sector.

@@ -64,7 +64,7 @@ pub use android_write::write_android_sparse;
 pub use base::dialer;
 pub use base::{Base, is_address};
 pub use claimed::{Claimed, claim, open};
-pub use explain::{Damaged, damaged_superblock, explain, explain_device};
+pub use explain::{Damaged, copy_for, damaged_superblock, explain, explain_device};
 pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
 pub use name::{Backing, OpenName, Window};
 pub use partitions::{

@@ -230,3 +230,87 @@ fn sizes_of_attribute_values() {
     }
     v.image.remove();
 }
+
+/// Trees of one block, with a chain of nodes above it. Linux refuses those of more than five
+/// levels, and e2fsck walks them.
+#[test]
+fn extent_trees_of_each_depth() {
+    if !able() {
+        return;
+    }
+    const NODE: [u8; 2] = 0xF30A_u16.to_le_bytes();
+    let scratch = Scratch::in_memory();
+    let source = scratch.path().join("source");
+    for depth in [1, 4, 5, 6, 7, 8, 31] {
+        let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+        let image = Image::mke2fs(scratch.path(), "a.img", 4 * MIB, &options);
+        std::fs::write(&source, vec![7; 1024 * (1 + usize::from(depth))]).expect("write");
+        debugfs(&image.path, &[&format!("write {} f", source.display())]);
+        let of_f = |request: &str| run_ok(tool("debugfs").args(["-R", request]).arg(&image.path));
+        // The block of data, then those of the nodes, from the lowest on.
+        let blocks: Vec<u64> =
+            of_f("blocks f").split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        assert_eq!(blocks.len(), usize::from(depth) + 1, "{blocks:?}");
+        let place = of_f("imap f");
+        let (block, offset) = place
+            .split_once("at block ")
+            .expect("a block")
+            .1
+            .split_once(", offset 0x")
+            .expect("an offset");
+        let offset = offset.split_whitespace().next().expect("an offset");
+        let offset = u64::from_str_radix(offset, 16).expect("an offset");
+        let inode = block.parse::<u64>().expect("a block") * 1024 + offset;
+        let node = |level: u16, room: u16, below: u64| {
+            let mut node = vec![0; 24];
+            node[..2].copy_from_slice(&NODE);
+            node[2..4].copy_from_slice(&1_u16.to_le_bytes());
+            node[4..6].copy_from_slice(&room.to_le_bytes());
+            node[6..8].copy_from_slice(&level.to_le_bytes());
+            let (at, one) = if level == 0 { (20, 1) } else { (16, 0) };
+            node[16] = one;
+            node[at..at + 4].copy_from_slice(&(below as u32).to_le_bytes());
+            node
+        };
+        image.write_at(inode + 0x28, &node(depth, 4, *blocks.last().expect("a node")));
+        for (level, pair) in (0..).zip(blocks.windows(2)) {
+            image.write_at(pair[1] * 1024, &node(level, 84, pair[0]));
+        }
+        debugfs(&image.path, &["sif f size 1024"]);
+        let report = checked(&image, &format!("depth {depth}"));
+        assert_eq!(report.errors, u64::from(depth > 5), "depth {depth}: {report}");
+        image.remove();
+    }
+}
+
+/// What e2fsck makes of bad blocks in inode tables is sound: their inodes are marked as used. A
+/// name that leads to one of them is damage.
+#[test]
+fn bad_blocks_in_tables_that_e2fsck_has_noted() {
+    if !able() {
+        return;
+    }
+    let scratch = Scratch::in_memory();
+    let list = scratch.path().join("list");
+    for kind in ["ext2", "ext4"] {
+        let options = ["-t", kind, "-b", "1024", "-N", "1024"];
+        let image = Image::mke2fs(scratch.path(), "a.img", 24 * MIB, &options);
+        debugfs(&image.path, &["mkdir dir"]);
+        let table = |ino: u32| {
+            let request = format!("imap <{ino}>");
+            let said = run_ok(tool("debugfs").args(["-R", &request]).arg(&image.path));
+            let block = said.split("block ").last().and_then(|rest| rest.split(',').next());
+            block.and_then(|block| block.parse::<u64>().ok()).expect("a block")
+        };
+        let blocks = [table(300), table(301) + 1, table(800)].map(|block| block.to_string());
+        std::fs::write(&list, blocks.join("\n") + "\n").expect("write");
+        let mut note = tool("e2fsck");
+        note.args(["-fy", "-L"]).arg(&list).arg(&image.path);
+        assert_eq!(extol_testkit::run(&mut note, std::time::Duration::from_secs(60)).code, Some(1));
+        let report = checked(&image, kind);
+        assert_eq!(report.errors, 0, "{kind}: {report}");
+        debugfs(&image.path, &["link <300> dir/file"]);
+        assert!(checked(&image, "a name").errors > 0 || kind == "ext4");
+        image.remove();
+    }
+}

@@ -8,6 +8,7 @@ mod journal_text;
 use std::fmt::Write as _;
 
 use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
+use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
@@ -43,7 +44,11 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     if args.groups {
         text += &header::groups(&header, &descriptors);
     }
-    print(text)
+    print(text)?;
+    match header::damaged(&descriptors) {
+        Some(why) => Err(Failure::about(args.source.shown(), why)),
+        None => Ok(()),
+    }
 }
 
 /// Shows the superblock.

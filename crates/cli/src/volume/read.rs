@@ -8,7 +8,7 @@ use extol_block::OpenOptions;
 use extol_block::open::{self, Layer, OpenName, Opened, Table};
 use extol_cli_common::{Failure, Result, warn};
 use extol_jbd2::inspect::JournalReport;
-use extol_ondisk::{GroupDesc, RoCompat};
+use extol_ondisk::{GroupDesc, OnDiskError, RoCompat};
 use extol_proc::Shown as _;
 
 use super::{
@@ -66,12 +66,15 @@ pub fn is_volume(path: &Path) -> bool {
     path.exists() && matches!(what(path.into()), Ok(open::Found::Ext(_) | open::Found::Table(_)))
 }
 
+/// The descriptors of all groups, each of which may be damaged.
+pub type Descriptors = Vec<std::result::Result<GroupDesc, OnDiskError>>;
+
 /// The superblocks of a volume; with `groups` also the descriptors of its groups.
 pub fn header(
     source: Source<'_>,
     place: Option<u64>,
     groups: bool,
-) -> Result<(Header, Vec<GroupDesc>)> {
+) -> Result<(Header, Descriptors)> {
     let opened = open_shared(source)?;
     let mut options = VolumeOptions::default();
     options.access.superblock = place;

@@ -14,7 +14,7 @@ use super::journal::{Log, Recovered};
 use super::mark::{self, Purpose};
 use super::replayed::Replayed;
 use super::threads::{Threads, start_journal, start_writers};
-use super::{fast_commit, features, journal, orphans};
+use super::{fast_commit, features, journal, orphans, resize_inode};
 use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::dirty::DirtyIndex;
@@ -37,7 +37,7 @@ use crate::orphan::Orphans;
 use crate::quota;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
-use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
+use crate::superblock::{geometry_by, has_orphans, internal_inodes, read_superblock};
 use crate::throttle::{Throttle, ThrottledDevice};
 use crate::truncated;
 use crate::verity::VerifiedBlocks;
@@ -81,7 +81,7 @@ pub(super) fn open_on(
     let mut replayed = Replayed::of(recovered.done.as_ref());
     let base = BaseDevice { device: dev, overlay: recovered.overlay };
     let (mut sb, log, obstacle) = (recovered.superblock, recovered.log, recovered.no_fast_commits);
-    let geo = geometry(&*recovered.device, &sb)?;
+    let geo = geometry_by(&*recovered.device, &sb, &options.access)?;
     let (dev, data_cache) = cached(recovered.device, &geo, options);
     features::check(&sb, &geo, options.access.read_only)?;
     let has_mmp = sb.feature_incompat.contains(Incompat::MMP);
@@ -260,12 +260,14 @@ fn recover(
     guard: Option<&Arc<Guard>>,
 ) -> OpenResult<(Recovered, bool)> {
     let sb = read_superblock(&**dev, options.access.superblock)?;
-    let geo = geometry(&**dev, &sb)?;
+    let geo = geometry_by(&**dev, &sb, &options.access)?;
     features::check(&sb, &geo, options.access.read_only)?;
     let is_trusted = options.access.read_only
         && !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
         && !sb.state.contains(State::ERROR)
+        // (A copy has the counts of the time when it was written.)
+        && options.access.superblock.is_none()
         // (A log recovered without finishing orphans leaves old counts.)
         && !has_orphans(&sb);
     Ok((journal::recover(dev, &sb, &geo, options, guard)?, is_trusted))
@@ -380,6 +382,9 @@ fn begin(
 ) -> OpenResult<Threads> {
     if !fs.cell(InodeNr::ROOT.0)?.read()?.is_dir() {
         return refuse("corrupt volume: the root is not a directory");
+    }
+    if !options.access.read_only {
+        resize_inode::check(&fs.vol)?;
     }
     let journal = &fs.vol.journal;
     if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.access.read_only {

@@ -26,6 +26,7 @@ pub(crate) mod mark;
 pub(crate) mod orphans;
 mod replay;
 mod replayed;
+mod resize_inode;
 pub(crate) mod threads;
 
 use std::sync::Arc;

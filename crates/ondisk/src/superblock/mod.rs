@@ -8,6 +8,7 @@
 
 mod fields;
 mod flags;
+mod refused;
 
 pub use fields::Superblock;
 pub use flags::{DefaultMountOpts, State, SuperFlags};
