@@ -50,7 +50,7 @@ pub use told::open_told;
 pub use extol::mkfs::{BlockTest, CreatorOs, FsType, MkfsOptions, OnError, Summary};
 pub use extol::options::Keys;
 pub use extol::resize::{Minimum, ResizeError, ResizeProgress, Resized, Target};
-pub use extol::tune::{Request, ReservedBlocks, TuneError};
+pub use extol::tune::{LostJournal, Request, ReservedBlocks, TuneError};
 pub use extol_block::open::{PartitionResized, PartitionRoom};
 pub use extol_vfs::Size;
 

@@ -44,12 +44,14 @@ use super::refused::{Refusal, refused};
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
-        back.\n\n\
+        back. An external journal is named by --opening journal_path=; one that is lost goes by \
+        -f, and by -f -f from a volume that was not closed in order: run e2fsck -f behind that.\n\n\
         Of -E, mount_opts= takes the rest of its list; an extended option behind it is refused, \
         since it would become part of the text.\n\n\
         -Q says which quota files there are, -O quota makes those for users and groups; what they \
         say of usage is right at once. The feature quota comes with the first and goes with the \
-        last, and prjquota brings the feature project, which goes with it.\n\n\
+        last. prjquota brings the feature project, which goes with it, and -O project brings the \
+        file and both features. usr, grp and prj are short for these words.\n\n\
         A new UUID keeps the checksums as they are: the volume gets metadata_csum_seed.\n\n\
         With -O, -Q or -U the volume is checked first, since damage could spread; -f leaves that \
         out. A volume that Extol has mounted is named by a directory on it; then -L, -e, -m, -r, \
@@ -128,9 +130,10 @@ pub struct TuneArgs {
     /// Only print the superblock, as info -h does; also of what is mounted on a directory.
     #[arg(short = 'l')]
     pub list: bool,
-    /// Do not check the volume first.
-    #[arg(short, long)]
-    pub force: bool,
+    /// Do not check the volume first; take an external journal that is lost away. Twice: with the
+    /// changes that are only in it.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub force: u8,
     /// Print nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,

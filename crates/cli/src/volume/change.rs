@@ -32,7 +32,7 @@ pub fn open_to_resize(
         source,
         options,
         |_| Ok(check.then_some(RESIZED)),
-        |device, options| Volume::open(device.clone(), options),
+        |device, options| Volume::open_as_tool(device.clone(), options),
     )
 }
 

@@ -26,12 +26,21 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        Ok(Arc::new(Self::opened(device, options)?))
+        Ok(Arc::new(Self::opened(Purpose::Use, device, options)?))
     }
 
-    fn opened(device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
+    /// As [`open`](Self::open), for a tool that changes the volume as a whole, as one that resizes
+    /// it: the superblock does not count a mount.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_as_tool(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        Ok(Arc::new(Self::opened(Purpose::Recovery, device, options)?))
+    }
+
+    fn opened(purpose: Purpose, device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
         let claim = Claim::take(&device, !options.access.read_only)?;
-        let (fs, threads, _) = mount::open(Purpose::Use, Arc::clone(&device), options)?;
+        let (fs, threads, _) = mount::open(purpose, Arc::clone(&device), options)?;
         Ok(Self::new(device, &fs, threads, claim))
     }
 
@@ -46,7 +55,7 @@ impl Ext4 {
         let opened = open_device(path.as_ref(), options)?;
         let options = options.clone().for_opened(&opened);
         let closable = Arc::new(Closable::new(opened.device));
-        let fs = Self::opened(closable.clone(), &options);
+        let fs = Self::opened(Purpose::Use, closable.clone(), &options);
         let mut fs = fs.map_err(|error| error.of(path.as_ref()))?;
         fs.closable = Some(closable);
         Ok(Arc::new(fs))

@@ -430,7 +430,7 @@ impl Ext4 {
         let changed = change(&self.device);
         let options = self.options_again(old)?;
         let device = Arc::clone(&self.device);
-        let opened = mount::open_claimed(Purpose::Use, device, &options, claim.as_ref());
+        let opened = mount::open_claimed(Purpose::Recovery, device, &options, claim.as_ref());
         let (new, new_threads, _) =
             opened.map_err(|e| FsError::Io(format!("the volume cannot be opened again: {e}")))?;
         new.measuring.store(old.measuring.load(Ordering::Relaxed), Ordering::Relaxed);

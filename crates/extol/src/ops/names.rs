@@ -214,7 +214,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         }
         let projects = parent.node.raw.flags.contains(InodeFlags::PROJINHERIT);
         if projects && parent.node.raw.projid != st.node.raw.projid {
-            return Err(FsError::Invalid("the directory belongs to another project"));
+            return Err(FsError::CrossDevice);
         }
         let spot = dir::seek(&fs.vol, &parent.node, name)?;
         if spot.entry.is_some() {

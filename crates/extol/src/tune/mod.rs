@@ -64,7 +64,7 @@ use extol_vfs::FsError;
 
 pub(crate) use text::live;
 
-pub use request::{NewJournal, Request, ReservedBlocks};
+pub use request::{LostJournal, NewJournal, Request, ReservedBlocks};
 pub use words::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, QUOTAS};
 
 use crate::error::{self, OpenError};
@@ -146,6 +146,9 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
     })?;
     if let Some(path) = &plan.journal_device {
         return external::attach(device, options, &plan, path);
+    }
+    if plan.drops_journal && external::is(&sb) && !external::is_named(options) {
+        return external::forget(device, &sb, request, &plan);
     }
     let options = &find_journal::with_device(&sb, options)?;
     check_log(device, options, &sb, &plan.sb)?;

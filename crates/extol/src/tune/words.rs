@@ -80,5 +80,17 @@ pub const FEATURES: &[&str] = &[
 /// Words that `Request::set_journal` takes.
 pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location=", "device="];
 /// Words that `Request::set_quotas` takes.
-pub const QUOTAS: &[&str] =
-    &["usrquota", "grpquota", "prjquota", "^usrquota", "^grpquota", "^prjquota"];
+pub const QUOTAS: &[&str] = &[
+    "usrquota",
+    "grpquota",
+    "prjquota",
+    "^usrquota",
+    "^grpquota",
+    "^prjquota",
+    "usr",
+    "grp",
+    "prj",
+    "^usr",
+    "^grp",
+    "^prj",
+];

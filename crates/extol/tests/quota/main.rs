@@ -341,6 +341,30 @@ fn tuned(dev: &Arc<MemDevice>, features: &str) -> Result<(), TuneError> {
     tune(&device, &MountOptions::default(), &request).map(drop)
 }
 
+/// A directory that hands down its project takes no name of another project.
+#[test]
+fn names_stay_in_their_project() {
+    const HANDS_DOWN: u32 = 0x2000_0000;
+    let dev = image("32M", &["-t", "ext4", "-b", "1024", "-O", "quota,project"]);
+    let fs = opened(&dev, "");
+    let creds = Creds { uid: 0, gid: 0 };
+    let new = |dir, name: &[u8], kind| fs.create(dir, name, kind, 0o755, 0, creds).unwrap();
+    let dir = new(ROOT, b"p", NewNode::Directory);
+    let flags = Some(0x8_0000 | HANDS_DOWN);
+    let set = SetAttr { flags, project: Some(9), ..SetAttr::default() };
+    fs.setattr(dir.id.ino, &set).unwrap();
+    let file = new(ROOT, b"file", NewNode::Regular);
+    let (dir, file) = (dir.id.ino, file.id.ino);
+    assert_eq!(fs.link(file, dir, b"new").map(drop), Err(FsError::CrossDevice));
+    let moved = fs.rename(ROOT, b"file", dir, b"new", RenameFlags::empty());
+    assert_eq!(moved, Err(FsError::CrossDevice));
+    let own = new(dir, b"own", NewNode::Regular).id.ino;
+    fs.link(own, dir, b"new").unwrap();
+    fs.link(own, ROOT, b"new").unwrap();
+    fs.unmount().unwrap();
+    assert_clean(&dev, "links");
+}
+
 #[test]
 fn tune_makes_quota_files_of_what_there_is_and_takes_them_away() {
     for form in [
