@@ -43,6 +43,27 @@ pub(crate) unsafe fn option<'a>(text: *const c_char, what: &str) -> Result<Optio
     text.map(Some).map_err(|_| Failure::invalid(format_args!("{what}: is not UTF-8")))
 }
 
+/// A list of texts that ends with NULL; none for NULL.
+///
+/// # Safety
+/// `list` is NULL or such a list, whose texts end with a zero and stay during the call.
+pub(crate) unsafe fn list<'a>(list: *const *const c_char) -> Result<Vec<&'a [u8]>> {
+    let mut found = Vec::new();
+    if list.is_null() {
+        return Ok(found);
+    }
+    for at in 0.. {
+        // SAFETY: by the contract the list goes on until NULL.
+        let text = unsafe { *list.add(at) };
+        if text.is_null() {
+            break;
+        }
+        // SAFETY: by the contract.
+        found.push(unsafe { bytes(text, "a text of the list") }?);
+    }
+    Ok(found)
+}
+
 /// A buffer of the caller to be read. NULL is fine for one of no bytes.
 ///
 /// # Safety

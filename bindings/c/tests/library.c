@@ -2,6 +2,7 @@
  * with address and undefined-behaviour sanitisers, and under valgrind. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <extol.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static void files(struct extol_fs *fs)
     CHECK(extol_stat(fs, "a", &attr) == 0);
     CHECK(attr.blksize == 1024 || attr.blksize == 4096);
     CHECK(attr.size == 12 && attr.mode == (S_IFREG | 0644) && attr.nlink == 1);
-    CHECK((file = extol_file_open(fs, "/a", EXTOL_RDWR, 0)));
+    CHECK((file = extol_file_open(fs, "/a", O_RDWR | O_CLOEXEC, 0)));
     CHECK(extol_pread(file, buffer, sizeof buffer, 7) == 5);
     CHECK(memcmp(buffer, "world", 5) == 0);
     CHECK(extol_pread(file, buffer, sizeof buffer, 100) == 0);
@@ -346,7 +347,31 @@ static void images(const char *image, const char *source)
     CHECK(extol_replay(image, NULL) == 0);
     CHECK((fs = extol_open(image, "ro")));
     CHECK(extol_stat(fs, "/library.c", &attr) == 0 && attr.size > 1000);
+    FAILS(extol_mkfs(image, &options) == -1, EBUSY, "close it first");
     CHECK(extol_close(fs) == 0);
+    /* What is there is not overwritten without a word. */
+    FAILS(extol_mkfs(image, &options) == -1, EEXIST, "labelled 'built': force");
+    FAILS(extol_build(image, source, &options, NULL, NULL) == -1, EEXIST, image);
+    CHECK((fs = extol_open(image, "ro")) && extol_stat(fs, "/library.c", &attr) == 0);
+    CHECK(extol_close(fs) == 0);
+    options.force = true;
+    options.owner = "1000:100";
+    options.root_owner = "7";
+    options.mtime = "@1234567890.5";
+    options.exclude = (const char *const[]){"*.rs", "none", NULL};
+    CHECK(extol_build(image, source, &options, NULL, NULL) == 0);
+    CHECK((fs = extol_open(image, "ro")));
+    CHECK(extol_stat(fs, "/library.c", &attr) == 0 && attr.uid == 1000 && attr.gid == 100);
+    CHECK(attr.mtime.sec == 1234567890 && attr.mtime.nsec == 500000000);
+    CHECK(extol_stat(fs, "/", &attr) == 0 && attr.uid == 7);
+    FAILS(extol_stat(fs, "/header.rs", &attr) == -1, ENOENT, "header.rs");
+    CHECK(extol_close(fs) == 0);
+    options.owner = "nobody";
+    FAILS(extol_build(image, source, &options, NULL, NULL) == -1, EINVAL, "owner nobody");
+    options.owner = NULL;
+    options.mtime = "today";
+    FAILS(extol_build(image, source, &options, NULL, NULL) == -1, EINVAL, "mtime today");
+    options.mtime = NULL;
     FAILS(!extol_open(image, "frobnicate"), EINVAL, "frobnicate");
     options.struct_size = 8;
     FAILS(extol_build(image, source, &options, NULL, NULL) == -1, EINVAL, "struct_size");

@@ -62,8 +62,20 @@ impl Home {
     }
 }
 
-fn open_error(error: OpenError) -> PyErr {
-    os_error(error.errno(), error)
+/// An error about a file of the host, or a name that the commands take.
+fn os_error_at(errno: i32, line: impl ToString, name: &[u8]) -> PyErr {
+    let line = line.to_string();
+    let shown = extol::vfs::bytes_text(name);
+    // (Python says the name itself.)
+    let rest = line.strip_prefix(&*shown);
+    let rest = rest.and_then(|rest| rest.strip_prefix(": ").or_else(|| rest.strip_prefix(' ')));
+    let line = rest.unwrap_or(&line);
+    PyOSError::new_err((errno, line.to_owned(), OsStr::from_bytes(name).to_owned()))
+}
+
+/// Why a volume cannot be opened by this name.
+fn open_error(error: &OpenError, name: &[u8]) -> PyErr {
+    os_error_at(error.errno(), error, name)
 }
 
 fn invalid(error: impl ToString) -> PyErr {

@@ -98,7 +98,8 @@ impl RawVolume {
     #[staticmethod]
     fn open(py: Python<'_>, name: &[u8], options: &str) -> PyResult<Self> {
         let options = MountOptions::parse(options).map_err(invalid)?;
-        py.detach(|| Ext4::open_path(path(name), &options)).map(Self::of).map_err(open_error)
+        let opened = py.detach(|| Ext4::open_path(path(name), &options));
+        opened.map(Self::of).map_err(|error| open_error(&error, name))
     }
 
     /// Opens the volume that a binary file of Python holds.
@@ -114,7 +115,7 @@ impl RawVolume {
         let device: SharedDevice = Arc::new(PythonDevice::new(file, size, writable));
         let opened = py.detach(|| Ext4::open(device, &options));
         interrupted()?;
-        opened.map(Self::of).map_err(open_error)
+        opened.map(Self::of).map_err(|error| os_error(error.errno(), error))
     }
 
     /// Writes everything and closes the volume; a second time, and in another process, it does

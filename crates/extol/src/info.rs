@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use extol_block::SharedDevice;
+use extol_block::{Claim, SharedDevice};
 use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::{LogMap, recovery};
 use extol_ondisk::mmp::Mmp;
@@ -305,7 +305,8 @@ impl fmt::Display for Info {
 /// Linux or e2fsck.
 ///
 /// # Errors
-/// If it is not an ext4 volume, cannot be recovered, or (MMP) another host has it.
+/// If it is not an ext4 volume, cannot be recovered, is open in this process, or (MMP) another host
+/// has it.
 pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Replayed> {
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
@@ -316,6 +317,7 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     {
         return Ok(Replayed::of(None));
     }
+    let _claim = Claim::take(&**device, true)?;
     if features::check(&sb, &geo, false).is_err() {
         return replay_log(device, &sb, &geo, options);
     }

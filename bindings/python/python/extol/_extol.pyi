@@ -1,11 +1,27 @@
 import os
 from collections.abc import Callable
-from typing import IO, Optional
+from typing import IO, Optional, TypedDict
 
 __version__: str
 
-_Texts = tuple[Optional[str], Optional[str], Optional[str], Optional[str]]
-_Sizes = tuple[Optional[int], Optional[int], Optional[int]]
+class _Making(TypedDict):
+    label: Optional[str]
+    features: Optional[str]
+    extended: Optional[str]
+    uuid: Optional[str]
+    size: Optional[int]
+    block_size: Optional[int]
+    inodes: Optional[int]
+    force: bool
+
+class _Filling(TypedDict):
+    free: int
+    source_date_epoch: Optional[int]
+    owner: Optional[str]
+    root_owner: Optional[str]
+    mtime: Optional[str]
+    exclude: list[bytes]
+
 _Found = tuple[bool, str, str, Optional[int], Optional[int], Optional[str]]
 
 class RawVolume:
@@ -62,14 +78,12 @@ class RawFile:
     def sync(self, data_only: bool) -> None: ...
     def close(self) -> None: ...
 
-def mkfs(name: bytes, texts: _Texts, sizes: _Sizes) -> None: ...
+def mkfs(name: bytes, how: _Making) -> None: ...
 def build(
     name: bytes,
     source: bytes,
-    texts: _Texts,
-    sizes: _Sizes,
-    free: int,
-    time: Optional[int],
+    how: _Making,
+    filling: _Filling,
     progress: Optional[Callable[[int, int], object]],
 ) -> list[str]: ...
 def replay(name: bytes, options: str) -> bool: ...

@@ -4,9 +4,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use extol::image::overwrite::{self, Loss};
 use extol::image::source;
 use extol::mkfs::{JournalDevice, MkfsError, MkfsOptions, MkfsProgress, Summary};
-use extol_block::open::{self, OpenName, Opened, Slice};
+use extol_block::open::{self, OpenName, Opened};
 use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions};
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
@@ -242,16 +243,11 @@ fn confirm_loss(
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
     let shown = target.shown();
-    let len = size.unwrap_or(u64::MAX).min(opened.device.size());
-    if let Some(start) = opened.start() {
-        let range = start..start.saturating_add(len);
-        let others = open::in_range(&*opened.disk, &range);
-        if !others.is_empty() {
-            return confirm(&format!("this part of {shown} has {}", others.join(", ")));
+    match overwrite::loss_in(opened, size) {
+        Some(Loss::Others(others)) => {
+            confirm(&format!("this part of {shown} has {}", others.join(", ")))
         }
-    }
-    match open::contents(&Slice::new(opened.device.clone(), 0, len)) {
-        Some(contents) => confirm(&format!("{shown} holds {contents}")),
+        Some(Loss::Contents(contents)) => confirm(&format!("{shown} holds {contents}")),
         None => Ok(()),
     }
 }
@@ -270,7 +266,7 @@ fn make<T>(
     let mut claimed = claim_told(&name, how).map_err(failed)?;
     confined::enter(Some(&claimed), None)?;
     if let Some((size, direct)) = longer {
-        let contents = open::contents(claimed.device());
+        let contents = overwrite::loss(claimed.device(), None);
         if let Some(contents) = contents.filter(|_| !options.force) {
             confirm(&format!("{} holds {contents}", target.path.shown()))?;
         }
@@ -301,6 +297,8 @@ fn make_on<T>(
     if let Some(path) = &options.journal.device_path {
         options.journal.device = Some(journal_device(path, options.dry_run)?);
     }
+    // (Whatever is there was asked about.)
+    options.overwrite = true;
     making(device, options)
 }
 

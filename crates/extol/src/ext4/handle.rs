@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extol_block::open::{self, OpenName, Opened, Window};
-use extol_block::{OpenOptions, SharedDevice};
+use extol_block::{Claim, OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
-use super::claim::{Claim, Closable};
+use super::closable::Closable;
 use super::{Batch, Ext4};
 use crate::error::OpenResult;
 use crate::mount::{self, Purpose, close};
@@ -39,7 +39,7 @@ impl Ext4 {
     }
 
     fn opened(purpose: Purpose, device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
-        let claim = Claim::take(&device, !options.access.read_only)?;
+        let claim = Claim::take(&*device, !options.access.read_only)?;
         let (fs, threads, _) = mount::open(purpose, Arc::clone(&device), options)?;
         Ok(Self::new(device, &fs, threads, claim))
     }
@@ -144,7 +144,7 @@ impl Ext4 {
 
     /// Claims the device as one that is written, or only read.
     fn claims(&self, writes: bool) -> OpenResult<()> {
-        self.claim.lock().as_ref().map_or(Ok(()), |claim| claim.change(writes))
+        self.claim.lock().as_ref().map_or(Ok(()), |claim| Ok(claim.change(writes)?))
     }
 
     /// Lines that the user should see about this mount: what it does not do, and why.

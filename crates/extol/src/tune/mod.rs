@@ -57,7 +57,7 @@ mod words;
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, BlockNr, SharedDevice};
+use extol_block::{BlockDevice, BlockNr, Claim, SharedDevice};
 use extol_jbd2::{Handle, recovery};
 use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 use extol_vfs::FsError;
@@ -126,10 +126,11 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 /// Changes properties of the volume on `device`, which is not in use. Durable when this returns.
 ///
 /// # Errors
-/// If the request is refused, the volume cannot be opened, or a write fails.
+/// If the request is refused, the volume cannot be opened or is open, or a write fails.
 pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
     // Said before the log is replayed: most refusals do not depend on what is in it.
     let sb = read_superblock(&**device, None)?;
+    let _claim = Claim::take(&**device, true).map_err(OpenError::from)?;
     if request.clear_mmp {
         return mmp::clear(device, &sb, request);
     }

@@ -43,6 +43,7 @@ use crate::mkfs::inodes::lost_and_found_blocks;
 use crate::mkfs::plan::{Contents, Plan};
 use crate::mkfs::quota::Usage;
 use crate::mkfs::{self, MkfsOptions, MkfsProgress, Stage, Summary};
+use crate::overwrite;
 use crate::source::Source;
 use crate::tree::{Kind, Limits, NodeId, TimesId, Tree, TreeBuilder, XattrSetId};
 use digest::Content;
@@ -232,6 +233,7 @@ pub fn build_tree(
     if options.mkfs.only_superblocks {
         return Err(BuildError::Refused("-S writes no files: leave out -S or -d".into()));
     }
+    let _claim = overwrite::claim(device, &options.mkfs)?;
     let tested = mkfs::tested(device, &options.mkfs, &mut |p: MkfsProgress| {
         let stage = BuildStage::Mkfs(p.stage);
         let _ = progress(BuildProgress { stage, done: p.done, total: p.total });

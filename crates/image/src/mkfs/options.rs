@@ -150,8 +150,10 @@ pub struct MkfsOptions {
     pub uuid: Option<String>,
     /// `-e`.
     pub on_error: OnError,
-    /// `-F`: allow block sizes above 4096 bytes.
+    /// `-F`: what the device holds may be lost; block sizes above 4096 bytes are allowed.
     pub force: bool,
+    /// What the device holds may be lost: for a caller that has asked.
+    pub overwrite: bool,
     /// `-n`: plan, but write nothing.
     pub dry_run: bool,
     /// `-o`.
