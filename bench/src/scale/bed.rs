@@ -81,7 +81,8 @@ impl Image {
     pub fn mkfs(&self, options: &MkfsOptions) -> Result<Duration> {
         let device = self.device()?;
         let began = Instant::now();
-        mkfs(&*device, options, &mut |_| {}).map_err(|e| fail("mkfs")(&e))?;
+        let options = options.clone().with(|o| o.overwrite = true);
+        mkfs(&*device, &options, &mut |_| {}).map_err(|e| fail("mkfs")(&e))?;
         Ok(began.elapsed())
     }
 
@@ -137,7 +138,7 @@ impl<'a> Open<'a> {
     ) -> Result<(Self, Duration)> {
         match way {
             Contender::Library(options) => {
-                let options = MountOptions::parse(options).map_err(BenchError)?;
+                let options = MountOptions::parse(options).map_err(|e| BenchError(e.into()))?;
                 Self::library(image, &options)
             }
             Contender::Mounted(kind, options) => {

@@ -130,6 +130,22 @@ pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
+/// Options of the caller, which begin with their own size (`struct_size`); none for NULL.
+///
+/// # Safety
+/// `options` is NULL, or has at least a `usize`, and as many bytes as that says.
+pub(crate) unsafe fn sized<'a, T>(options: *const T) -> Result<Option<&'a T>> {
+    if options.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: by the contract.
+    if unsafe { *options.cast::<usize>() } < size_of::<T>() {
+        return Err(Failure::invalid("struct_size is too small: use sizeof"));
+    }
+    // SAFETY: by the contract, as the size says.
+    unsafe { held(options, "the options") }.map(Some)
+}
+
 /// Fails if there is no place for a result. For a function that must not begin then.
 pub(crate) fn check_place<T>(place: *mut T) -> Result<()> {
     match place.is_null() {

@@ -59,23 +59,6 @@ pub struct extol_mkfs_options {
     pub exclude: *const *const c_char,
 }
 
-/// The options that the caller gives; none for NULL.
-///
-/// # Safety
-/// `options` is NULL, or as the header demands.
-unsafe fn given<'a>(options: *const extol_mkfs_options) -> Result<Option<&'a extol_mkfs_options>> {
-    if options.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: by the contract it is at least a `struct_size`, which is its first field.
-    let size = unsafe { *options.cast::<usize>() };
-    if size < size_of::<extol_mkfs_options>() {
-        return Err(Failure::invalid("struct_size is too small: use sizeof"));
-    }
-    // SAFETY: by the contract, as the size says.
-    unsafe { given::held(options, "the options") }.map(Some)
-}
-
 /// What the options say of the volume.
 ///
 /// # Safety
@@ -155,7 +138,8 @@ pub unsafe extern "C" fn extol_mkfs(
 ) -> c_int {
     done(|| {
         // SAFETY: by the contract.
-        let (path, options) = unsafe { (given::path(path)?, mkfs_options(given(options)?)?) };
+        let (path, options) =
+            unsafe { (given::path(path)?, mkfs_options(given::sized(options)?)?) };
         Ok(mkfs_file(path, &options, &mut |_| {}).map(drop)?)
     })
 }
@@ -178,8 +162,9 @@ pub unsafe extern "C" fn extol_build(
 ) -> c_int {
     done(|| {
         // SAFETY: by the contract.
-        let (path, from, options) =
-            unsafe { (given::path(path)?, given::path(source)?, build_options(given(options)?)?) };
+        let (path, from, options) = unsafe {
+            (given::path(path)?, given::path(source)?, build_options(given::sized(options)?)?)
+        };
         // What cannot be read twice is kept beside the new volume.
         let mut how = SourceOptions::default();
         how.spool = path.parent().unwrap_or(Path::new("")).to_owned();

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 
 use crate::{invalid, open_error, os_error_at};
 
-fn path(bytes: &[u8]) -> &Path {
+pub(crate) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 

@@ -11,7 +11,9 @@ mod attributes;
 mod device;
 mod file;
 mod images;
+mod tar;
 mod volume;
+mod whole;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,6 +22,7 @@ use extol::{FsError, OpenError};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
+const EIO: i32 = 5;
 const EBADF: i32 = 9;
 /// What errno the error of a missing feature or a bad argument has.
 const EINVAL: i32 = 22;
@@ -94,6 +97,8 @@ mod _extol {
     use super::images::{build, check, mkfs, replay};
     #[pymodule_export]
     use super::volume::RawVolume;
+    #[pymodule_export]
+    use super::whole::{info, resize, tune};
 
     /// The version of the package.
     #[pymodule_export]

@@ -16,7 +16,8 @@ use pyo3::types::PyBytes;
 use crate::attributes::{birth, stat_result};
 use crate::device::{PythonDevice, interrupted};
 use crate::file::RawFile;
-use crate::{EBADF, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
+use crate::tar::{self, Failed, Taker, Unread};
+use crate::{EBADF, EIO, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
 
 /// An open volume. Paths are bytes.
 #[pyclass(frozen, module = "extol._extol")]
@@ -145,6 +146,30 @@ impl RawVolume {
     /// Makes everything durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, &[], |fs| fs.sync())
+    }
+
+    /// Writes an archive of what a name leads to into a file of Python. Gives the files that could
+    /// not be read, and why.
+    fn tar(
+        &self,
+        py: Python<'_>,
+        name: &[u8],
+        file: Py<PyAny>,
+        exclude: Vec<Vec<u8>>,
+        sparse: bool,
+        keep_times: bool,
+    ) -> PyResult<Vec<Unread>> {
+        let fs = self.fs()?;
+        let mut out = Taker::new(file);
+        let done =
+            py.detach(|| tar::write(&fs, path(name), &mut out, &exclude, (sparse, keep_times)));
+        interrupted()?;
+        done.map_err(|failed| match (out.raised, failed) {
+            (Some(raised), _) => raised,
+            (None, Failed::Path(error)) => fs_error_at(&error, &[name]),
+            (None, Failed::Option(error)) => invalid(error),
+            (None, Failed::Output(error)) => os_error(EIO, error),
+        })
     }
 
     /// Block size, blocks, free ones, those for users, inodes, free ones, longest name.

@@ -136,6 +136,7 @@ pub enum Recovery {
 
 /// How to check.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckOptions {
     /// What to do with a volume that needs recovery.
     pub recovery: Recovery,
@@ -151,6 +152,16 @@ pub struct CheckOptions {
     pub paths: bool,
     /// Recovers a volume with fast commits, whose records this checker does not replay itself.
     pub fast_commits: Option<Recoverer>,
+}
+
+impl CheckOptions {
+    /// These options, changed: `CheckOptions::default().with(|o| …)`. A later version may have
+    /// more of them, so the struct cannot be written out.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// Gives a volume and its external journal as they will be after recovery, without changing them;

@@ -27,7 +27,7 @@ fn fits(schema: &str, value: &impl Serialize) {
 fn volume(features: &str) -> SharedDevice {
     let device = MemDevice::new(32 << 20);
     let options =
-        extol::mkfs::MkfsOptions { features: vec![features.to_owned()], ..Default::default() };
+        extol::mkfs::MkfsOptions::default().with(|o| o.features = vec![features.to_owned()]);
     extol::mkfs::mkfs(&device, &options, &mut |_| {}).expect("mkfs");
     Arc::new(device)
 }
@@ -61,10 +61,8 @@ fn outputs_are_what_the_schemas_say() {
         let replay = include_str!("../../../docs/guide/schemas/replay.json");
         fits(replay, &extol::replay(&device, &options).expect("replay"));
         let check = include_str!("../../../docs/guide/schemas/check.json");
-        let opts = extol_check::CheckOptions {
-            recovery: extol_check::Recovery::InMemory,
-            ..Default::default()
-        };
+        let opts = extol_check::CheckOptions::default()
+            .with(|o| o.recovery = extol_check::Recovery::InMemory);
         let checked = extol_check::check(Arc::clone(&device), &opts, &mut |_| {});
         fits(check, &checked.expect("a check"));
         fits(info, &extol::info(&device).expect("info"));
@@ -80,7 +78,7 @@ fn what_mkfs_says_is_what_the_schema_says() {
     let target = std::path::Path::new("a.img");
     for features in ["journal_dev", "has_journal"] {
         let options =
-            extol::mkfs::MkfsOptions { features: vec![features.into()], ..Default::default() };
+            extol::mkfs::MkfsOptions::default().with(|o| o.features = vec![features.into()]);
         let device = MemDevice::new(32 << 20);
         let summary = extol::mkfs::mkfs(&device, &options, &mut |_| {}).expect("mkfs");
         fits(schema, &crate::mkfs::Made::new(target, &summary, None, &[]));

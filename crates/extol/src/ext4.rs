@@ -298,7 +298,7 @@ impl FileSystem for Ext4 {
         self.change_names(&[dir], |fs| names::rmdir(fs, dir, name), |_, ()| {})
     }
 
-    fn rename(
+    fn rename_at(
         &self,
         dir: u32,
         name: &[u8],

@@ -54,6 +54,7 @@
 //! | feature | default | with it | without it |
 //! | --- | --- | --- | --- |
 //! | `check` | yes | `extol::check` | |
+//! | `crash` | no | `Ext4::crash`: a volume stops as by a power cut, for tests of recovery | |
 //! | `encryption` | yes | encrypted files, given their keys | no key is accepted; encrypted directories and files are refused (EOPNOTSUPP) |
 //! | `image` | yes | `extol::mkfs`, `extol::image` | |
 //! | `io-uring` | yes | a disk gets batches of writes at once | one by one |
@@ -74,7 +75,7 @@
 //! * `Maintenance`, requests about the whole volume (sync, checkpoint, freeze).
 //!
 //! ```text
-//!   path  fuse                  by path; as a mount                              lib
+//!   path  fuse  by_name         by path; as a mount; a volume that is not open     lib
 //!   ext4                        handle for programs, by inode
 //!   check                       comparing a volume with itself
 //!   info  stats                 properties, counters
@@ -106,6 +107,8 @@
 //! ([`extol_sync::rank`]).
 
 pub(crate) mod alloc;
+#[cfg(feature = "check")]
+pub mod by_name;
 #[cfg(feature = "check")]
 pub mod check;
 pub(crate) mod data;

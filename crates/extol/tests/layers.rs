@@ -61,7 +61,7 @@ const LAYERS: &[&[&str]] = &[
     &["info", "stats"],
     &["check"],
     &["ext4"],
-    &["path", "fuse"],
+    &["path", "fuse", "by_name"],
     &["lib"],
 ];
 

@@ -124,7 +124,7 @@ fn reserved_blocks_are_for_the_caller() {
 fn times_are_clamped_when_they_are_set() {
     let (least, most_128, most) = (-(1 << 31), (1_i64 << 31) - 1, (1_i64 << 34) - (1 << 31) - 1);
     for (inode_size, most, nsec) in [(128, most_128, 0), (256, most, 7)] {
-        let fs = volume(&MkfsOptions { inode_size: Some(inode_size), ..MkfsOptions::default() });
+        let fs = volume(&MkfsOptions::default().with(|o| o.inode_size = Some(inode_size)));
         let ino = file(&fs, "file", 0);
         let (first, last) = (Timestamp { sec: least, nsec: 0 }, Timestamp { sec: most, nsec: 0 });
         let fits = Timestamp { sec: 1000, nsec };

@@ -83,8 +83,8 @@ impl From<MkfsError> for BuildError {
 const EINVAL: i32 = 22;
 
 impl BuildError {
-    /// Linux's number of the error: ENOSPC, ECANCELED, EEXIST for what would be lost, EBUSY, that of
-    /// the device, and else EINVAL.
+    /// Linux's number of the error: ENOSPC, ECANCELED, EEXIST for what would be lost, EBUSY, that
+    /// of the device, and else EINVAL.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

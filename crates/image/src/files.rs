@@ -29,8 +29,8 @@ pub fn mkfs_file(
 }
 
 /// Builds a volume at a path from all that a source has. What is there may be lost if the options
-/// say so ([`MkfsOptions::force`]); a file is as long as the volume afterwards if the size is as its
-/// files need. Once `progress` has stopped the work, it is not called any more.
+/// say so ([`MkfsOptions::force`]); a file is as long as the volume afterwards if the size is as
+/// its files need. Once `progress` has stopped the work, it is not called any more.
 ///
 /// # Errors
 /// As [`build::build`]; a path that cannot be opened, or is in use.

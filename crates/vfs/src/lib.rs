@@ -22,6 +22,7 @@ mod plain;
 mod resized;
 mod secret;
 mod size;
+mod time;
 mod types;
 
 pub use caller::{acting_for, caller, directly, is_direct};
@@ -114,7 +115,7 @@ pub trait FileSystem: Send + Sync {
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()>;
 
     /// Renames.
-    fn rename(
+    fn rename_at(
         &self,
         dir: u32,
         name: &[u8],

@@ -1,6 +1,6 @@
 import os
 from collections.abc import Callable
-from typing import IO, Optional, TypedDict
+from typing import IO, Any, Optional, TypedDict
 
 __version__: str
 
@@ -24,6 +24,13 @@ class _Filling(TypedDict):
 
 _Found = tuple[bool, str, str, Optional[int], Optional[int], Optional[str]]
 
+class _Tuning(TypedDict):
+    label: Optional[bytes]
+    uuid: Optional[str]
+    features: Optional[str]
+    extended: Optional[str]
+    journal: Optional[str]
+
 class RawVolume:
     @staticmethod
     def open(name: bytes, options: str) -> RawVolume: ...
@@ -35,6 +42,9 @@ class RawVolume:
     @property
     def read_only(self) -> bool: ...
     def sync(self) -> None: ...
+    def tar(
+        self, name: bytes, file: Any, exclude: list[bytes], sparse: bool, keep_times: bool
+    ) -> list[tuple[str, str]]: ...
     def statfs(self) -> tuple[int, int, int, int, int, int, int]: ...
     def open_file(
         self,
@@ -86,5 +96,17 @@ def build(
     filling: _Filling,
     progress: Optional[Callable[[int, int], object]],
 ) -> list[str]: ...
+def info(name: bytes) -> dict[str, Any]: ...
+def resize(
+    name: bytes,
+    bytes: Optional[int],
+    minimum: bool,
+    options: str,
+    force: bool,
+    progress: Optional[Callable[[int, int], object]],
+) -> int: ...
+def tune(
+    name: bytes, how: _Tuning, options: str, force: bool
+) -> tuple[list[tuple[str, str, str]], list[str]]: ...
 def replay(name: bytes, options: str) -> bool: ...
 def check(name: bytes) -> tuple[bool, list[_Found]]: ...

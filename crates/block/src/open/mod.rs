@@ -233,7 +233,8 @@ pub struct DiskImage {
 /// What a regular file is as a disk image, by its first bytes. (For what is decided before it is
 /// opened.) Of formats that nothing here decodes it is none.
 #[must_use]
-pub fn disk_image(path: &Path) -> Option<DiskImage> {
+pub fn disk_image(path: impl AsRef<Path>) -> Option<DiskImage> {
+    let path = path.as_ref();
     use std::io::Read as _;
     let mut first = [0; 8];
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;

@@ -75,7 +75,8 @@ impl OpenName {
     ///
     /// # Errors
     /// A tag that no device has, or several; a name like an address.
-    pub fn parse(typed: &Path, window: Window) -> Result<Self, OpenFailed> {
+    pub fn parse(typed: impl AsRef<Path>, window: Window) -> Result<Self, OpenFailed> {
+        let typed = typed.as_ref();
         let resolved = super::tags::resolve(typed)?;
         #[cfg(feature = "network")]
         if super::is_address(typed) {

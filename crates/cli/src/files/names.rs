@@ -53,6 +53,32 @@ impl<'t> Place<'t> {
     }
 }
 
+/// True if a destination is the directory itself that is moved, by another spelling of its name: it
+/// is not moved into itself, but gets that spelling.
+fn is_spelling(tree: &Tree, source: &OsStr, dest: &OsStr, found: &InodeRef<'_>) -> bool {
+    let entry = |path| {
+        let (dir, name) = tree.find_parent(path).ok()?;
+        Some((dir.ino, dir.child(name).ok()?.ino, name))
+    };
+    match (entry(source), entry(dest)) {
+        (Some((dir, ino, name)), Some((other_dir, other, other_name))) => {
+            (dir, ino) == (other_dir, other) && ino == found.ino && name != other_name
+        }
+        _ => false,
+    }
+}
+
+/// True if a directory has an entry of exactly this name. (In a casefolded one a name leads to an
+/// entry with another spelling.)
+fn has_entry(dir: &InodeRef<'_>, name: &[u8]) -> extol_vfs::Result<bool> {
+    let mut has = false;
+    dir.fs.readdir(dir.ino, 0, &mut |entry| {
+        has = entry.name == name;
+        !has
+    })?;
+    Ok(has)
+}
+
 /// Says what is wrong with several sources and a destination that is no directory.
 fn check_many(sources: usize, place: &Place<'_>, dest: &OsStr) -> std::result::Result<(), String> {
     if sources > 1 && place.is_name() {
@@ -86,6 +112,10 @@ impl Change for MvArgs {
         let place = match place {
             Ok(place) => place,
             Err(problem) => return tree.reported(problem),
+        };
+        let place = match (sources, place) {
+            ([source], Place::Into(dir)) if is_spelling(tree, source, dest, &dir) => Place::Name,
+            (_, place) => place,
         };
         if let Err(problem) = check_many(sources.len(), &place, dest) {
             return tree.reported(problem);
@@ -131,10 +161,11 @@ impl MvArgs {
             (false, false) => RenameFlags::empty(),
         };
         let there = to.child(new_name).ok().map(|inode| inode.ino);
-        if there == Some(moved.ino) {
+        let respells = flags.is_empty() && from.ino == to.ino;
+        if there == Some(moved.ino) && !(respells && !has_entry(to, new_name)?) {
             return Err("both are the same file".into());
         }
-        match from.fs.rename(from.ino, name, to.ino, new_name, flags) {
+        match from.fs.rename_at(from.ino, name, to.ino, new_name, flags) {
             Err(FsError::Exists) if self.no_clobber => Ok(()),
             Err(FsError::Invalid(_)) if is_dir => Err("cannot be moved into itself".into()),
             Err(FsError::IsADirectory) if !is_dir => {
@@ -225,7 +256,7 @@ impl LnArgs {
             return make(name);
         }
         let ((), temporary) = with_temporary(make)?;
-        let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+        let renamed = dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
         if renamed.is_err() {
             let _ = dir.fs.unlink(dir.ino, &temporary);
         }

@@ -357,7 +357,7 @@ impl<'t> CopyIn<'t> {
         }
         let (node, temporary) = with_temporary(|temporary| make(host, dir, temporary))?;
         let put = self.fill_node(host, &node).and_then(|()| {
-            Ok(dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
+            Ok(dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
         });
         if put.is_err() {
             let _ = dir.fs.unlink(dir.ino, &temporary);

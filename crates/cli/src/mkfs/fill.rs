@@ -67,7 +67,10 @@ pub fn run(
         }
     };
     let needed = free.or((mkfs.size.is_none() && chosen).then_some(FREE));
-    let mut options = BuildOptions { edits, source_date_epoch: epoch, ..BuildOptions::default() };
+    let mut options = BuildOptions::default().with(|o| {
+        o.edits = edits;
+        o.source_date_epoch = epoch;
+    });
     options.mkfs = mkfs;
     options.size = needed.map_or(SizeWish::Given, SizeWish::AsNeeded);
     options.keep_times = args.fill.keep_times;
@@ -178,7 +181,7 @@ impl Filling<'_> {
         let direct = self.args.direct;
         let was_planned = Cell::new(false);
         volume::make_volume(place, mkfs, direct, confirm, &mut |device, mkfs| {
-            let mut options = BuildOptions { mkfs: mkfs.clone(), ..self.options.clone() };
+            let mut options = self.options.clone().with(|o| o.mkfs = mkfs.clone());
             let told = &mut |progress| tell(&mut bars, progress);
             let Self { source, tree, measured, .. } = *self;
             let mut build = |options: &BuildOptions| {
@@ -268,7 +271,7 @@ fn open(
     there: Option<&Metadata>,
 ) -> Result<Box<dyn Source>> {
     let failed = |error| failed(path, path, error);
-    let mut how = SourceOptions { spool: spool(args), ..SourceOptions::default() };
+    let mut how = SourceOptions::default().with(|o| o.spool = spool(args));
     how.image.image.clone_from(&args.fill.image);
     if let Some(platform) = &args.fill.platform {
         how.image.platform = Some(Platform::parse(platform).map_err(Failure::usage)?);

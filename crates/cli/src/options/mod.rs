@@ -87,10 +87,8 @@ enum Word {
 /// Splits option lists, later ones over earlier ones.
 pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
     let mut split = Split {
-        config: MountConfig {
-            allow_other: rustix::process::geteuid().is_root(),
-            ..MountConfig::default()
-        },
+        config: MountConfig::default()
+            .with(|o| o.allow_other = rustix::process::geteuid().is_root()),
         volume: VolumeOptions::default(),
         metrics: None,
         keys: Vec::new(),
@@ -189,7 +187,9 @@ impl Split {
             if bytes > 0 {
                 let shown = format!("{bytes}B");
                 let set = self.volume.set("cache_mb", Some(&shown));
-                set.map_err(|why| Failure::usage(why.replace("cache_mb", "cache_size")))?;
+                set.map_err(|why| {
+                    Failure::usage(why.to_string().replace("cache_mb", "cache_size"))
+                })?;
             }
         } else {
             match text {

@@ -134,11 +134,10 @@ pub fn require_clean(
     how: &str,
     refused: &dyn Fn(&dyn std::fmt::Display) -> Failure,
 ) -> Result<()> {
-    let opts = CheckOptions {
-        recovery: Recovery::InMemory,
-        journal: journal.cloned(),
-        ..CheckOptions::default()
-    };
+    let opts = CheckOptions::default().with(|o| {
+        o.recovery = Recovery::InMemory;
+        o.journal = journal.cloned();
+    });
     let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
         extol::check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;

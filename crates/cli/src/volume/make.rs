@@ -157,7 +157,7 @@ fn check_disk_size(target: &Path, opened: &Opened, size: Option<u64>) -> Result<
 
 /// What a volume of this size would be. Nothing is written, so it takes no memory.
 fn planned<T>(size: u64, options: &MkfsOptions, making: Making<'_, T>) -> Result<T> {
-    let mut options = MkfsOptions { dry_run: true, ..options.clone() };
+    let mut options = options.clone().with(|o| o.dry_run = true);
     make_on(&MemDevice::new(size), &mut options, making)
 }
 
@@ -168,7 +168,7 @@ pub fn claim_for_mkfs(
     force: bool,
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<Arc<FileDevice>> {
-    let how = OpenOptions { may_be_empty: true, ..OpenOptions::read_write() };
+    let how = OpenOptions::read_write().may_be_empty(true);
     let name = OpenName { part: None, raw: true, ..name(target.into())? };
     let opened = open_told(&name, &how.direct(Direct::Off));
     let opened = opened.map_err(|error| cannot_open(target, &error))?;

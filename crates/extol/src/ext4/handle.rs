@@ -98,7 +98,13 @@ impl Ext4 {
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
+    #[cfg(any(test, feature = "crash"))]
     pub fn crash(&self) {
+        self.stop_at_once();
+    }
+
+    /// Stops, and writes nothing more.
+    pub(super) fn stop_at_once(&self) {
         let threads = self.threads.lock().take();
         close::crash(&self.fs(), threads);
         self.give_up();

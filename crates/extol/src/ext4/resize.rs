@@ -156,7 +156,7 @@ impl Ext4 {
         resize::clear_unused_journal(&volume.fs())?;
         let resized = volume.shrink(Aim::Least, &mut 0, progress)?;
         let Resized { block_size, before, blocks, .. } = resized;
-        volume.crash();
+        volume.stop_at_once();
         Ok(Minimum { block_size, blocks: before, minimum: blocks.min(before), is_unfinished })
     }
 
@@ -292,7 +292,7 @@ impl Ext4 {
         let copy = Self::open(device, &options).map_err(refused)?;
         copy.fs().measuring.store(true, Ordering::Relaxed);
         let resized = copy.shrink(aim, &mut 0, progress);
-        copy.crash();
+        copy.stop_at_once();
         Ok(resized?.blocks < before)
     }
 

@@ -1,4 +1,8 @@
-//! Rename: replace, NOREPLACE, EXCHANGE, WHITEOUT.
+//! Rename: replace, NOREPLACE, EXCHANGE, WHITEOUT, and another spelling of the same name.
+//!
+//! Two names of one file stay as they are, as POSIX has it. In a casefolded directory two names may
+//! be one entry, in two spellings: then the entry gets the new one (`respell.rs`). Linux ends such
+//! a rename before the file system is asked, so no mount sees it.
 //!
 //! Locking: a rename between two directories, or of a directory, takes the volume's rename lock
 //! first. Only such renames move directories, so the tree keeps its shape while ancestors are
@@ -24,6 +28,8 @@ use crate::fast_commit::{self, Delta, Reason};
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::mounted::MountedFs;
 use crate::orphan;
+
+mod respell;
 
 /// Blocks that two new entries may add.
 const BLOCKS: u64 = 20;
@@ -170,7 +176,7 @@ impl Rename<'_> {
         let target = to_spot.entry.map(|(ino, _)| ino);
         self.check_places(source, target, &above)?;
         if target == Some(source) {
-            return Ok(Outcome::Done(None));
+            return self.respell(&mut dirs, source, &to_spot);
         }
         encrypted::check_add(&fs.vol, &dirs.from.node)?;
         encrypted::check_add(&fs.vol, &dirs.to_ref().node)?;

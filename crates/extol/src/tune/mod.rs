@@ -60,7 +60,7 @@ use std::sync::Arc;
 use extol_block::{BlockDevice, BlockNr, Claim, SharedDevice};
 use extol_jbd2::{Handle, recovery};
 use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
-use extol_vfs::FsError;
+use extol_vfs::{FsError, kind_of};
 
 pub(crate) use text::live;
 
@@ -115,6 +115,24 @@ pub enum TuneError {
     /// A change failed on the way: old values or new ones hold after recovery.
     #[error("{0}")]
     Fs(#[from] FsError),
+}
+
+impl TuneError {
+    /// Linux's number for it: that of what failed, or EINVAL.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Refused(_) => 22,
+            Self::Open(error) => error.errno(),
+            Self::Fs(error) => error.errno(),
+        }
+    }
+}
+
+impl From<TuneError> for std::io::Error {
+    fn from(error: TuneError) -> Self {
+        Self::new(kind_of(error.errno()), error)
+    }
 }
 
 type Result<T> = std::result::Result<T, TuneError>;

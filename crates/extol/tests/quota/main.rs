@@ -137,7 +137,7 @@ fn step(fs: &Ext4, dir: u32, dice: &mut Dice) {
         (9, Some(ino)) => drop(may(fs.removexattr(ino, attribute(dice)), "removexattr")),
         (10, Some(ino)) => drop(may(fs.link(ino, dir, &other), "link")),
         (11, Some(_)) => {
-            may(fs.rename(dir, &name, dir, &other, RenameFlags::empty()), "rename");
+            may(fs.rename_at(dir, &name, dir, &other, RenameFlags::empty()), "rename");
         }
         (12 | 13, Some(_)) => drop(may(fs.unlink(dir, &name), "unlink")),
         (14, Some(ino)) => drop(may(fs.fsync(ino, false), "fsync")),

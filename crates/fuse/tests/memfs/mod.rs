@@ -243,7 +243,7 @@ impl FileSystem for MemFs {
         state.drop_link(ino)
     }
 
-    fn rename(
+    fn rename_at(
         &self,
         dir: u32,
         name: &[u8],

@@ -82,6 +82,7 @@ pub enum Free {
 
 /// How a volume is built.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct BuildOptions {
     /// Options of mkfs. Of those that are random by default (UUID, hash seed) and the time, each
     /// that is not given comes from the files.
@@ -99,6 +100,16 @@ pub struct BuildOptions {
     pub threads: usize,
     /// The time of the making, in seconds since 1970. Default: that of the newest file.
     pub source_date_epoch: Option<u64>,
+}
+
+impl BuildOptions {
+    /// These options, changed: `BuildOptions::default().with(|o| …)`. A later version may have
+    /// more of them, so the struct cannot be written out.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// What is being done.

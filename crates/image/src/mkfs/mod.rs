@@ -148,8 +148,8 @@ pub struct MkfsProgress {
     pub total: u64,
 }
 
-/// Makes a volume on `device` and says what it looks like. All its contents are lost, if the options
-/// say that they may be ([`MkfsOptions::force`]) or nothing is known of them.
+/// Makes a volume on `device` and says what it looks like. All its contents are lost, if the
+/// options say that they may be ([`MkfsOptions::force`]) or nothing is known of them.
 ///
 /// # Errors
 /// A device that holds something, or that is open in this process; options that make no sense, a

@@ -68,7 +68,7 @@ pub(in crate::files) fn give_name(
         return link(name);
     }
     let ((), temporary) = with_temporary(link)?;
-    let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+    let renamed = dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
     // (A rename to another name of the same file leaves both.)
     match dir.fs.unlink(dir.ino, &temporary) {
         Err(error) if error != FsError::NotFound => renamed.and(Err(error))?,
