@@ -105,6 +105,9 @@ impl Tuning {
     }
 }
 
+/// A property, its value before and now.
+type Changed = (&'static str, String, String);
+
 /// Changes properties of a volume. Returns what has changed (the property, its value before and
 /// now), and notes.
 #[pyfunction]
@@ -114,7 +117,7 @@ pub(crate) fn tune(
     how: Tuning,
     options: &str,
     force: bool,
-) -> PyResult<(Vec<(&'static str, String, String)>, Vec<String>)> {
+) -> PyResult<(Vec<Changed>, Vec<String>)> {
     let options = MountOptions::parse(options).map_err(invalid)?;
     let mut request = how.request()?;
     let mut notes = request.cut();

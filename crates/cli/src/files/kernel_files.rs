@@ -389,7 +389,7 @@ impl FileSystem for KernelFiles {
         changes_nothing()
     }
 
-    fn rename(
+    fn rename_at(
         &self,
         _dir: u32,
         _name: &[u8],

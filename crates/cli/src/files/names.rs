@@ -113,7 +113,7 @@ impl Change for MvArgs {
             Ok(place) => place,
             Err(problem) => return tree.reported(problem),
         };
-        let place = match (sources, place) {
+        let place = match (&sources[..], place) {
             ([source], Place::Into(dir)) if is_spelling(tree, source, dest, &dir) => Place::Name,
             (_, place) => place,
         };
@@ -162,7 +162,7 @@ impl MvArgs {
         };
         let there = to.child(new_name).ok().map(|inode| inode.ino);
         let respells = flags.is_empty() && from.ino == to.ino;
-        if there == Some(moved.ino) && !(respells && !has_entry(to, new_name)?) {
+        if there == Some(moved.ino) && (!respells || has_entry(to, new_name)?) {
             return Err("both are the same file".into());
         }
         match from.fs.rename_at(from.ino, name, to.ino, new_name, flags) {

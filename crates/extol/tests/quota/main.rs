@@ -356,7 +356,7 @@ fn names_stay_in_their_project() {
     let file = new(ROOT, b"file", NewNode::Regular);
     let (dir, file) = (dir.id.ino, file.id.ino);
     assert_eq!(fs.link(file, dir, b"new").map(drop), Err(FsError::CrossDevice));
-    let moved = fs.rename(ROOT, b"file", dir, b"new", RenameFlags::empty());
+    let moved = fs.rename_at(ROOT, b"file", dir, b"new", RenameFlags::empty());
     assert_eq!(moved, Err(FsError::CrossDevice));
     let own = new(dir, b"own", NewNode::Regular).id.ino;
     fs.link(own, dir, b"new").unwrap();

@@ -51,9 +51,10 @@ impl Rename<'_> {
             fast_commit::note(&mut h, Delta::AllIneligible { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
-        st.node.raw.ctime = fs.now();
+        let now = self.change_time(dirs, &st, None);
+        st.set_ctime(now);
         st.store(fs, &mut h, true)?;
-        self.store_dirs(dirs, &mut h)?;
+        self.store_dirs(dirs, &mut h, now)?;
         let stopped = h.stop().map_err(error::journal);
         drop(reserved);
         stopped.and(done)
