@@ -22,7 +22,8 @@
 //!   init.rs     capabilities of the kernel        counts.rs   requests by kind
 //!   config.rs   mount options                     wire.rs     bytes of requests and replies
 //!   buffer.rs   memory for them                   abi.rs      numbers of the protocol
-//!   errno.rs    numbers for the kernel           writers.rs  files open for writing
+//!   errno.rs    numbers for the kernel            writers.rs  files open for writing
+//!   interrupts.rs  requests that a signal ends
 //! ```
 //!
 //! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18

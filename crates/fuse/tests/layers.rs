@@ -5,7 +5,7 @@ use extol_testkit::{assert_drawing, assert_layers};
 
 /// The layers, lowest first. Modules of one line do not use each other.
 const LAYERS: &[&[&str]] = &[
-    &["abi", "buffer", "errno", "pool"],
+    &["abi", "buffer", "errno", "interrupts", "pool"],
     &["config", "wire"],
     &["counts"],
     &["init"],
