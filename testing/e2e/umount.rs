@@ -36,18 +36,20 @@ fn umount(rig: &Rig, flags: &[&str]) -> (Finished, Duration) {
     (done, start.elapsed())
 }
 
-/// An unmount that has said what it waits for; and that line.
-fn waiting(rig: &Rig, flags: &[&str]) -> (Child, String) {
+/// An unmount that has said that it waits for that; and what it has said.
+fn waiting(rig: &Rig, flags: &[&str], what: &str) -> (Child, String) {
     let mut command = extol();
     command.arg("umount").args(flags).arg(&rig.dir).stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut line = String::new();
+    let mut said = String::new();
     let mut byte = [0];
-    // (No more than that line: what comes behind it is for others to read.)
-    while !line.ends_with('\n') && child.stderr.as_mut().unwrap().read(&mut byte).unwrap() > 0 {
-        line.push(char::from(byte[0]));
+    // (No more than its line: what comes behind it is for others to read.)
+    while !(said.ends_with('\n') && said.contains(what))
+        && child.stderr.as_mut().unwrap().read(&mut byte).unwrap() > 0
+    {
+        said.push(char::from(byte[0]));
     }
-    (child, line)
+    (child, said)
 }
 
 /// A process that has a file of the mount open for some time.
@@ -150,7 +152,7 @@ fn a_time_limit_is_for_files_as_well() {
     }
     let rig = mounted();
     let open = user(&rig, "600");
-    let (mut child, said) = waiting(&rig, &["--timeout", "500"]);
+    let (mut child, said) = waiting(&rig, &["--timeout", "500"], &open.name());
     assert!(said.contains(&open.name()), "{said}");
     drop(open);
     assert!(child.wait().unwrap().success());
@@ -194,7 +196,7 @@ fn another_mount_namespace_is_named() {
     // Without a limit it waits, and says for what.
     rig.mount(&[]);
     let inside = elsewhere(&rig, "600");
-    let (mut child, said) = waiting(&rig, &[]);
+    let (mut child, said) = waiting(&rig, &[], &inside.name());
     assert!(said.contains(&inside.name()), "{said}");
     drop(inside);
     assert!(child.wait().unwrap().success());
@@ -534,7 +536,7 @@ fn an_interrupted_unmount_unmounts_nothing() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let rig = mounted();
         let user = user(&rig, "600");
-        let (child, first) = waiting(&rig, &["--timeout", "500"]);
+        let (child, first) = waiting(&rig, &["--timeout", "500"], &user.name());
         kill_process(Pid::from_child(&child), signal).unwrap();
         let done = child.wait_with_output().unwrap();
         drop(user);
