@@ -24,7 +24,7 @@ fn given(text: &str) -> BTreeSet<String> {
     for function in text.split("#[pyfunction]").skip(1) {
         let name = names(function, "pub(crate) fn ");
         let first = function.lines().find_map(|line| line.strip_prefix("pub(crate) fn "));
-        let first = first.and_then(|rest| rest.split('(').next()).expect("a function");
+        let first = first.and_then(|rest| rest.split(['(', '<']).next()).expect("a function");
         found.extend(name.get(first).map(|name| (*name).to_owned()));
     }
     found

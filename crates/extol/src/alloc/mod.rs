@@ -207,6 +207,11 @@ impl Allocator {
         self.space.keep(Kept::of(&self.geo, sb));
     }
 
+    /// Keeps so many clusters for maps until the volume is closed.
+    pub fn keep_for_maps(&self, clusters: u64) {
+        self.space.keep_for_maps(clusters);
+    }
+
     /// Marks taken blocks as used on disk. Costs 2 credits: bitmap and descriptor block.
     pub fn commit_take(&self, h: &mut Handle, run: Run) -> Result<()> {
         self.mark_used(h, run, false)

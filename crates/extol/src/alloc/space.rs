@@ -87,6 +87,8 @@ pub(super) struct Space {
     numbers: Mutex<Numbers>,
     kept_for_root: AtomicU64,
     kept_for_maps: AtomicU64,
+    /// How many are kept for maps, whatever the superblock says; `u64::MAX`: as it says.
+    set_for_maps: AtomicU64,
 }
 
 /// The counters at one moment. (Of blocks: see [`Counters::in_blocks`].)
@@ -133,13 +135,22 @@ impl Space {
             numbers: Mutex::new(numbers),
             kept_for_root: AtomicU64::new(kept.root),
             kept_for_maps: AtomicU64::new(kept.maps),
+            set_for_maps: AtomicU64::new(u64::MAX),
         }
     }
 
     /// Keeps so much back from now on.
     pub fn keep(&self, kept: Kept) {
         self.keep_for_root(kept.root);
-        self.kept_for_maps.store(kept.maps, Ordering::Relaxed);
+        let set = self.set_for_maps.load(Ordering::Relaxed);
+        let maps = if set == u64::MAX { kept.maps } else { set };
+        self.kept_for_maps.store(maps, Ordering::Relaxed);
+    }
+
+    /// Keeps so many clusters for maps until the volume is closed.
+    pub fn keep_for_maps(&self, clusters: u64) {
+        self.set_for_maps.store(clusters, Ordering::Relaxed);
+        self.kept_for_maps.store(clusters, Ordering::Relaxed);
     }
 
     /// Keeps so many clusters for root from now on.

@@ -86,6 +86,13 @@ impl Ext4 {
         self.fs().check_writable().is_err()
     }
 
+    /// Keeps so many clusters back for splits of extents until the volume is closed, as Linux does
+    /// that is told so in `/sys/fs/ext4/DEVICE/reserved_clusters`. With 0 data can fill the volume
+    /// to its last block, and a write into preallocated space may then fail.
+    pub fn set_reserved_clusters(&self, clusters: u64) {
+        self.fs().vol.alloc.keep_for_maps(clusters);
+    }
+
     /// Begins a batch: all changes from here on become durable by its commit, together or not at
     /// all. No other thread may use the volume meanwhile, fsync and its like fail with `Busy`, and
     /// what a file held before must not be overwritten.

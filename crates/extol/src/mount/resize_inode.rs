@@ -6,6 +6,7 @@
 //! itself, at what costs two reads: the inode, and the block that names the reserved ones.
 
 use extol_block::BlockNr;
+use extol_ondisk::features::Compat;
 use extol_ondisk::{InodeFlags, InodeNr};
 
 use crate::alloc::Run;
@@ -15,8 +16,12 @@ use crate::volume::Volume;
 /// The word of the inode that names the block of the reserved ones.
 const ROOT: usize = 13;
 
-/// Refuses a volume whose resize inode names a block that is free.
+/// Refuses a volume whose resize inode names a block that is free. Without the feature the inode
+/// names nothing.
 pub(super) fn check(vol: &Volume) -> OpenResult<()> {
+    if !vol.geo.compat().contains(Compat::RESIZE_INODE) {
+        return Ok(());
+    }
     // What cannot be read names nothing, and growing refuses it.
     let Ok(inode) = vol.read_inode(InodeNr::RESIZE) else { return Ok(()) };
     if inode.flags.contains(InodeFlags::EXTENTS) {

@@ -151,6 +151,7 @@ fn a_full_volume_is_tuned() {
     }
     let image = Image::new("16M", &["-t", "ext4", "-b", "1024", "-m", "0", "-O", "quota"]);
     image.with(|fs| {
+        fs.set_reserved_clusters(0);
         let (mut at, mut part) = (0, 1 << 20);
         let ino = fs.create(fs.root(), b"full", NewNode::Regular, 0o644, 0, Creds::default());
         let ino = ino.unwrap().id.ino;
