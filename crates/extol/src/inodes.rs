@@ -46,6 +46,7 @@
 //! Locking: shard lock, then (only by `try_write`) a cell's lock.
 
 mod cell;
+mod seen;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -59,6 +60,7 @@ use extol_vfs::{FsError, OpenNr, Result};
 use foldhash::fast::RandomState;
 
 pub(crate) use cell::{Cell, InodeState, WriteGuard};
+pub(crate) use seen::Seen;
 
 use crate::node::Node;
 use crate::volume::Volume;

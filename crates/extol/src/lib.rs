@@ -96,6 +96,7 @@
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
 //!   keys  encryption  name_keys  runtime_options  fast_commit_support
+//!   truncated                   what is there of a volume that was cut
 //!   superblock  node  options  error  sys
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
@@ -151,7 +152,6 @@ mod stats;
 pub(crate) mod superblock;
 mod sys;
 pub(crate) mod throttle;
-mod times;
 mod truncated;
 pub mod tune;
 #[cfg(feature = "verity")]

@@ -4,6 +4,8 @@
 //! options, background threads. Operations (`ops`), the services and a remount get a reference to
 //! it. Its locks are in docs/design/lock-order.md.
 
+pub(crate) mod times;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,10 +42,10 @@ use crate::quota::Quotas;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
-use crate::times::timestamp;
 use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 use crate::xattr::Values;
+use times::timestamp;
 
 /// Mount options that a remount cannot change, and values that follow from them.
 #[derive(Debug)]

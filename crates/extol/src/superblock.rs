@@ -7,7 +7,6 @@ use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::options::AccessOptions;
-use crate::truncated;
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
 pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
@@ -28,6 +27,14 @@ pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenRes
     })
 }
 
+/// The refusal of a volume whose device is too short for it, where it would be written.
+pub(crate) fn truncation(need: u128, size: u64) -> String {
+    format!(
+        "the volume is truncated: it should have {need} bytes and has {size}: what is there can be \
+         read (-o ro)"
+    )
+}
+
 /// Checks what does not need the journal.
 pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geometry> {
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
@@ -36,7 +43,7 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
     let need = u128::from(sb.blocks_count) << (10 + sb.log_block_size.min(20));
     let size = dev.size().min(dev.size_now());
     if need > u128::from(size) {
-        return refuse(truncated::refusal(need, size));
+        return refuse(truncation(need, size));
     }
     Geometry::new(sb, Some(dev.size()))
         .map_err(|e| OpenError::new(format!("damaged superblock: {e}")))

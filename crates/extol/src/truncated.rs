@@ -14,7 +14,7 @@ use std::io;
 use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, SharedDevice, pass_on};
 use extol_ondisk::{Geometry, Incompat};
 
-use crate::superblock::read_superblock;
+use crate::superblock::{read_superblock, truncation};
 
 /// A device that ends before the volume on it does, for reading.
 #[derive(Debug)]
@@ -22,14 +22,6 @@ struct Truncated {
     inner: SharedDevice,
     /// Bytes that the volume should have.
     size: u64,
-}
-
-/// Why a volume is not written to.
-pub(crate) fn refusal(need: u128, size: u64) -> String {
-    format!(
-        "the volume is truncated: it should have {need} bytes and has {size}: what is there can be \
-         read (-o ro)"
-    )
 }
 
 /// The remark on a volume that is read all the same, if its device is too short for it. `place`:
@@ -68,7 +60,7 @@ pub(crate) fn whole(device: &SharedDevice, place: Option<u64>) -> SharedDevice {
 
 impl Truncated {
     fn read_only(&self) -> DeviceError {
-        let why = refusal(self.size.into(), self.inner.size());
+        let why = truncation(self.size.into(), self.inner.size());
         let why = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why);
         DeviceError::new(DeviceOp::Open, 0, 0, why)
     }
@@ -112,7 +104,7 @@ impl BlockDevice for Truncated {
     }
 
     fn write_refusal(&self) -> Option<String> {
-        Some(refusal(self.size.into(), self.inner.size()))
+        Some(truncation(self.size.into(), self.inner.size()))
     }
 
     fn make_writable(&self) -> Result<()> {

@@ -10,6 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["options"],
     &["node"],
     &["superblock"],
+    &["truncated"],
     &["fast_commit_support"],
     &["runtime_options"],
     &["freeze_gate"],

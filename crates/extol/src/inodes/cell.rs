@@ -12,10 +12,10 @@ use extol_sync::plain::{
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 
+use super::seen::Seen;
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
 use crate::node::Node;
-use crate::times::Seen;
 use crate::verity::FileVerity;
 
 /// A decoded inode and its state in memory.

@@ -6,7 +6,6 @@
 //! itself, at what costs two reads: the inode, and the block that names the reserved ones.
 
 use extol_block::BlockNr;
-use extol_ondisk::features::Compat;
 use extol_ondisk::{InodeFlags, InodeNr};
 
 use crate::alloc::Run;
@@ -16,19 +15,17 @@ use crate::volume::Volume;
 /// The word of the inode that names the block of the reserved ones.
 const ROOT: usize = 13;
 
-/// Refuses a volume whose resize inode names a block that is free. Without the feature the inode
-/// names nothing.
+/// Refuses a volume whose resize inode names a block that is free, with the feature or without.
 pub(super) fn check(vol: &Volume) -> OpenResult<()> {
-    if !vol.geo.compat().contains(Compat::RESIZE_INODE) {
-        return Ok(());
-    }
     // What cannot be read names nothing, and growing refuses it.
     let Ok(inode) = vol.read_inode(InodeNr::RESIZE) else { return Ok(()) };
     if inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(());
     }
     let words = numbers(&inode.i_block);
-    let root = words.get(ROOT).copied().map(BlockNr).filter(|root| vol.geo.is_valid_block(*root));
+    // (0 names no block, though there is one where blocks have more than 1 KiB.)
+    let root = words.get(ROOT).copied().filter(|nr| *nr != 0).map(BlockNr);
+    let root = root.filter(|root| vol.geo.is_valid_block(*root));
     let others = words.iter().enumerate().filter(|(at, _)| *at != ROOT).map(|(_, nr)| *nr);
     let mut named: Vec<u64> = others.collect();
     if let Some(Ok(map)) = root.map(|root| vol.journal.read(root)) {

@@ -12,13 +12,12 @@ use crate::dir;
 use crate::encrypted;
 use crate::error;
 use crate::inline;
-use crate::inodes::InodeState;
+use crate::inodes::{InodeState, Seen};
 use crate::map;
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
 use crate::quota::Ids;
-use crate::times::Seen;
 use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
