@@ -10,9 +10,7 @@
 #   ZSHDIR=PREFIX/share/zsh/site-functions
 #   DESTDIR=                   a root to put in front of all of them, for packages
 #
-# An ordinary user installs into a place of the user's own, PREFIX=$HOME/.local. Helpers and unit
-# are the system's: they are left out then, and a line says so, unless DESTDIR, SBINDIR or UNITDIR
-# says where to put them. Exit code: 0, or that of the first step that fails.
+# Exit code: 0, or that of the first step that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,20 +22,6 @@ fish=$prefix/share/fish/vendor_completions.d
 zsh=${ZSHDIR:-$prefix/share/zsh/site-functions}
 man=$prefix/share/man
 root=${DESTDIR:-}
-if [[ $prefix != /* ]]; then
-    echo "PREFIX is $prefix: give an absolute path" >&2
-    exit 1
-fi
-has_helpers=1 has_unit=1
-if [ -z "$root" ] && [ "$(id -u)" -ne 0 ]; then
-    has_helpers=${SBINDIR:-} has_unit=${UNITDIR:-}
-    place=$prefix/bin
-    while [ ! -e "$place" ]; do place=$(dirname "$place"); done
-    if [ ! -w "$place" ]; then
-        echo "$place is not yours to write: be root, or set PREFIX=\$HOME/.local" >&2
-        exit 1
-    fi
-fi
 
 put() {
     local mode=$1 from=$2 to=$root$3
@@ -53,7 +37,6 @@ remove() {
         "$root$man/man1/extol.1" "$root$man"/man1/extol-*.1 \
         "$root$man"/man8/mount.{extol,fuse.extol}.8
     local helper
-    [ -n "$has_helpers" ] || return 0
     for helper in mount.extol mount.fuse.extol; do
         # (One that another installation has put there stays.)
         if [ "$(readlink "$root$helpers/$helper" || true)" = "$prefix/bin/extol" ]; then
@@ -65,7 +48,7 @@ remove() {
 case ${1:-} in
     uninstall) remove; exit 0 ;;
     install) ;;
-    *) sed -n '2,/^set -/p' "$0" | sed '$d; s/^# \?//' >&2; exit 2 ;;
+    *) sed -n '2,14s/^# \?//p' "$0" >&2; exit 2 ;;
 esac
 
 extol=${EXTOL:-target/quick/extol}
@@ -81,15 +64,11 @@ sed "s|/usr/local/bin/extol|$prefix/bin/extol|" "docs/examples/extol-mount@.serv
 
 remove
 put 755 "$extol" "$prefix/bin/extol"
-[ -z "$has_unit" ] || put 644 "$new/unit" "$units/extol-mount@.service"
+put 644 "$new/unit" "$units/extol-mount@.service"
 put 644 "$new/bash" "$bash/extol"
 put 644 "$new/fish" "$fish/extol.fish"
 put 644 "$new/zsh" "$zsh/_extol"
 for page in "$new"/man?/*; do put 644 "$page" "$man/${page#"$new/"}"; done
-if [ -z "$has_helpers" ]; then
-    echo "left out, as they are root's: the helpers of mount(8) and the unit of systemd" >&2
-    exit 0
-fi
 mkdir -p "$root$helpers"
 for helper in mount.extol mount.fuse.extol; do
     if [ -e "$root$helpers/$helper" ] || [ -L "$root$helpers/$helper" ]; then

@@ -3,34 +3,18 @@
 # clocks. What runs is what `cargo test --workspace --no-fail-fast` runs, with its "Running" and
 # "test result:" lines, and the model besides; the output of a program comes in one piece when it
 # has ended. Every half a minute a line says what is running. A table of what took how long closes,
-# the longest first, then what failed and why, in ten lines, and how many passed. Each program has a
-# mount namespace of its own (scripts/own-mounts.sh).
+# the longest first, and a line that says how many passed.
 #
-#   scripts/run-tests.sh              the test programs and the documentation
-#   scripts/run-tests.sh --all        beside them what else `make test` runs, like more programs
-#   scripts/run-tests.sh --only REGEX the test programs whose names match, such as ^testing/e2e/
-#   scripts/run-tests.sh --list       prints what would run, and runs nothing
-#   EXTOL_LANES=n                     n programs at a time instead of 4
+#   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one
+#                                       more program
+#   scripts/run-tests.sh --list         prints what would run, and runs nothing
+#   EXTOL_LANES=n                       n programs at a time instead of 4
 #
 # Exit code: 0, or 1 with the names of what failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 . scripts/heartbeat.sh
-
-beside=() only=. list_only=
-case ${1:-} in
-    '') ;;
-    --all)
-        beside=("scripts/fuzz.sh --ci" "scripts/device.sh"
-            "scripts/package-test.sh --no-build dev"
-            "PROFILE=dev scripts/libextol.sh --from-tests --test"
-            "scripts/python-test.sh --from-tests" "scripts/targets.sh --check")
-        ;;
-    --only) only=${2:?which programs} ;;
-    --list) list_only=1 ;;
-    *) sed -n '2,/^set -/p' "$0" | sed '$d; s/^# \?//' >&2; exit 2 ;;
-esac
 
 # These measure time, or count loop devices: they run one by one when all else has ended.
 alone='^(testing/e2e/(bounds|commands)|bench/tests/medium)\.rs'
@@ -59,7 +43,7 @@ list() {
         sed -En "${example}s|.*$path.*$program.*|$job >/dev/null|p" "$work/cargo"
     } | sed "s|^$root/||; s|^[^/\t]*/[^/\t]*/\.\./\.\./||" | sort >>"$work/all"
 }
-[ -n "$list_only" ] || heartbeat "building the tests"
+[ "${1:-}" = --list ] || heartbeat "building the tests"
 list --features extol-jbd2/model --test model
 list
 # Should cargo's list look different one day, "nothing ran" must not pass for success.
@@ -70,28 +54,19 @@ for must in crates/extol/src/lib.rs crates/extol/examples/read_file.rs \
         exit 1
     fi
 done
-if [ -n "$list_only" ]; then
+if [ "${1:-}" = --list ]; then
     cut -f 1 "$work/all"
     exit
 fi
 
-# (Of names alone: a path of this machine could match, too.)
-awk -F '\t' -v only="$only" '$1 ~ only' "$work/all" >"$work/wanted"
-mv "$work/wanted" "$work/all"
-[ -s "$work/all" ] || { echo "no test program has a name like $only" >&2; exit 2; }
-
-for command in "${beside[@]}"; do
-    printf '%s\t%s\t%s\n' "$command" "$root" "$command"
-done >"$work/jobs"
+for command in "$@"; do printf '%s\t%s\t%s\n' "$command" "$root" "$command"; done >"$work/jobs"
 for name in "${longest[@]}"; do grep "^$name[./]" "$work/all" || true; done >>"$work/jobs"
-if [ "$only" = . ]; then
-    printf '%s\t%s\t%s\n' "documentation of all crates" "$root" \
-        "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
-fi
+printf '%s\t%s\t%s\n' "documentation of all crates" "$root" \
+    "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
 cat "$work/all" >>"$work/jobs"
 # Each once, at its first place.
-awk '!seen[$0]++' "$work/jobs" | { grep -vE "$alone" || true; } >"$work/together"
-grep -E "$alone" "$work/all" >"$work/apart" || true
+awk '!seen[$0]++' "$work/jobs" | grep -vE "$alone" >"$work/together"
+grep -E "$alone" "$work/all" >"$work/apart"
 
 # Tests of libraries make many images and delete them again. In memory, where there is room for
 # them, they do not wait for a disk, which none of them tests. (The kernel's own ext4 does
@@ -102,8 +77,6 @@ if [ "$(df --output=avail -B 1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/de
 fi
 on_disk='^crates/(cli|extol/tests/encrypted)'
 
-# (The shell has commands in the background ignore these signals, and their children too.)
-signals='env --default-signal=HUP,INT,QUIT'
 # Runs job number $2 of list $1, unless another lane has taken it.
 run_job() {
     local mine=$work/$1.$2 title dir command rc=0 TIMEFORMAT='%R %U %S'
@@ -114,8 +87,9 @@ run_job() {
     fi
     printf '%s\t%s\n' "$SECONDS" "$title" >"$mine/running"
     {
+        # (The shell has commands in the background ignore these signals, and their children too.)
         time {
-            (cd "$dir" && eval "exec $root/scripts/own-mounts.sh $signals $command") \
+            (cd "$dir" && eval "env --default-signal=HUP,INT,QUIT $command") \
                 >"$mine/log" 2>&1 </dev/null
         }
     } 2>"$mine/time" || rc=$?
@@ -124,11 +98,7 @@ run_job() {
         flock 9
         printf '     Running %s (%s)\n' "$title" "${command//"$root/"/}"
         cat "$mine/log"
-        if [ "$rc" -ne 0 ]; then
-            printf '%s: exit code %s\n' "$title" "$rc"
-            awk -v title="$title" -v code="$rc" -f "$root/scripts/why-failed.awk" "$mine/log" \
-                >>"$work/failed"
-        fi
+        [ "$rc" -eq 0 ] || printf '%s: exit code %s\n' "$title" "$rc" | tee -a "$work/failed"
         read -r real user system < <(tail -n 1 "$mine/time")
         printf '%8.1f %8.1f %8.1f  %s\n' "$real" "$user" "$system" "$title" >>"$work/times"
     ) 9>"$work/lock"
@@ -162,10 +132,7 @@ ran=$(wc -l <"$work/times")
 printf '\n    real     user   system  seconds of\n'
 sort -rn "$work/times"
 if [ -e "$work/failed" ]; then
-    printf '\nfailed:\n'
-    head -n 10 "$work/failed"
-    more=$(($(wc -l <"$work/failed") - 10))
-    [ "$more" -le 0 ] || echo "and $more more"
+    printf '\nfailed:\n%s\n' "$(cat "$work/failed")"
     printf '\n%s programs ran in %s: FAILED\n' "$ran" "$(minutes "$SECONDS")"
     exit 1
 fi

@@ -144,7 +144,7 @@ path = "$PWD/scripts/targets/elsewhere.rs"
 [dependencies.extol]
 path = "$PWD/crates/extol"
 default-features = false
-features = ["crash", "${portable//,/\", \"}"]
+features = ["${portable//,/\", \"}"]
 TOML
     local name=CARGO_TARGET_${1^^}_LINKER
     [ -z "${2:-}" ] || export "${name//-/_}=$2"

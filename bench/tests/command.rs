@@ -319,15 +319,7 @@ fn mistakes_are_one_line() {
     }
     let scratch = Scratch::new();
     let mut command = extol_bench();
-    command.args([
-        "fsmark",
-        "--target",
-        "library:frob=1",
-        "--volume",
-        "128M",
-        "--medium",
-        "memory",
-    ]);
+    command.args(["fsmark", "--target", "library:frob=1", "--volume", "64M", "--medium", "memory"]);
     let done = run(command.arg("--dir").arg(scratch.path()), Duration::from_secs(60));
     assert!(done.output.contains("frob") && done.code == Some(32), "{}", done.output);
 }

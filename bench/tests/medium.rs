@@ -4,8 +4,7 @@ use extol_bench::medium::{READY, Served, Stats};
 use extol_block::{BlockDevice as _, Direct, FileDevice, Fua, OpenOptions, ScatteredWrite};
 use extol_devices::Profile;
 use extol_testkit::{
-    KernelMount, LoopDevice, Need, Patience, Scratch, mounted_type, require, run, run_ok, tool,
-    unmount, wait_until,
+    KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
 };
 use rustix::process::Signal;
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
@@ -53,12 +52,12 @@ impl Server {
     }
 
     fn ended(&mut self) -> ExitStatus {
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let start = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().expect("wait") {
                 return status;
             }
-            assert!(!patience.is_over(), "the server does not end");
+            assert!(start.elapsed() < Duration::from_secs(60), "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -214,7 +213,11 @@ fn a_signal_waits_for_the_last_user_and_the_backing_file_stays() {
     let mut server = Server::start(&args, &dir);
     let device = LoopDevice::attach_with(&dir.join("disk"), &["--direct-io=on"]);
     server.signal(Signal::TERM);
-    wait_until("it is out of sight", Duration::from_secs(60), || mounted_type(&dir).is_none());
+    let start = Instant::now();
+    while mounted_type(&dir).is_some() {
+        assert!(start.elapsed() < Duration::from_secs(60), "still in sight");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     mke2fs(device.path());
     drop(device);
     assert!(server.ended().success());

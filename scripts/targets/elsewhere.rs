@@ -36,7 +36,7 @@ fn fill(image: &Path, options: &MountOptions) {
     fs.hard_link("/dir/file-2", "/dir/below/second name").expect("link");
     fs.set_xattr("/link", "user.one", b"value", XattrSet::Any).expect("setxattr");
     fs.set_xattr("/link", "user.large", vec![7; 900], XattrSet::Any).expect("setxattr");
-    fs.rename("/dir/file-3", "/dir/below/moved").expect("rename");
+    fs.rename_path("/dir/file-3", "/dir/below/moved").expect("rename");
     let exchange = RenameFlags::EXCHANGE;
     fs.rename_with("/dir/file-4", "/dir/file-5", exchange).expect("exchange");
     fs.set_permissions("/dir/below", 0o2751).expect("chmod");
@@ -132,7 +132,7 @@ fn locks(image: &Path) {
 /// Makes a volume, uses it, and makes one of an archive in its place. The same files give the same
 /// bytes on every system.
 fn make(new: &Path, tar: &Path) {
-    let options = MkfsOptions::default().with(|o| o.size = Some(64 << 20));
+    let options = MkfsOptions { size: Some(64 << 20), ..MkfsOptions::default() };
     mkfs_file(new, &options, &mut |_| {}).expect("mkfs");
     fill(new, &MountOptions::default());
     verify(new, &MountOptions::default());
@@ -140,7 +140,7 @@ fn make(new: &Path, tar: &Path) {
     let spool = new.parent().expect("a directory");
     let mut source = TarSource::open(tar, spool).expect("the archive");
     let size = SizeWish::AsNeeded(Free::Bytes(4 << 20));
-    let options = BuildOptions::default().with(|o| o.size = size);
+    let options = BuildOptions { size, ..Default::default() };
     build_file(new, &mut source, &options, &mut |_| ControlFlow::Continue(())).expect("build");
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use extol_guest::Guest;
 use extol_testkit::{
-    ExtolMount, Image, Need, Scratch, e2fsck, extol_ok, refused, require, run_ok, text, tool,
+    ExtolMount, Image, Need, Scratch, e2fsck, extol_ok, require, run_ok, text, tool,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -72,47 +72,6 @@ fn the_kernel_remembers_no_wrong_name() {
     assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
     mount.unmount();
     e2fsck(&image).assert_clean("after names in all spellings");
-}
-
-/// The kernel takes two spellings of a name for two names of one file, which a rename leaves alone.
-#[test]
-fn a_spelling_changes_where_no_kernel_is_asked() {
-    if !require(&NEEDS) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let image = volume(&scratch, "respelt.img", 64 << 20);
-    let mount = ExtolMount::start(&image.path, &scratch.dir("mnt"), &[]);
-    let d = folding(&mount, "d");
-    fs::write(d.join("ReadMe"), "text").expect("write");
-    fs::create_dir_all(d.join("Sub/below")).expect("mkdir");
-    let listed = |dir: &Path| {
-        let names = fs::read_dir(dir).expect("readdir").map(|entry| entry.expect("entry"));
-        let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
-        names.sort();
-        names
-    };
-    fs::rename(d.join("readme"), d.join("README")).expect("rename");
-    assert_eq!(listed(&d), ["ReadMe", "Sub"], "no error, and no change");
-    fs::rename(d.join("readme"), d.join("other")).expect("rename");
-    fs::rename(d.join("other"), d.join("Readme")).expect("rename");
-    assert_eq!(listed(&d), ["Readme", "Sub"]);
-    fs::hard_link(d.join("Readme"), d.join("link")).expect("link");
-    mount.unmount();
-
-    let path = text(&image.path);
-    extol_ok(&["mv", path, "d/README", "d/README.md"]);
-    extol_ok(&["mv", path, "d/readme.md", "d/README.MD"]);
-    extol_ok(&["mv", path, "d/SUB", "d/sub"]);
-    extol_ok(&["mv", path, "/d/sub/Below", "/d/sub/BELOW"]);
-    assert_eq!(extol_ok(&["ls", path, "d"]), "README.MD\nlink\nsub\n");
-    assert_eq!(extol_ok(&["ls", path, "d/SUB"]), "BELOW\n");
-    // Two names of one file are no spellings.
-    for dest in ["d/link", "d/README.MD"] {
-        refused(&["mv", path, "d/readme.md", dest], 1, &["both are the same file"]);
-    }
-    refused(&["mv", path, "d/sub", "d/sub"], 1, &["cannot be moved into itself"]);
-    e2fsck(&image).assert_clean("after other spellings");
 }
 
 /// Names of all planes that differ when they are folded; some are malformed. Those that are cut

@@ -1,8 +1,8 @@
 //! Control and visibility of a live mount: remount, stat, metrics, top.
 
 use extol_testkit::{
-    ExtolMount, Image, Need, Patience, Scratch, e2fsck, extol, extol_path, metric_samples,
-    metrics_of, require, run, run_extol, run_ok, sync_volume, text, tool,
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, metric_samples, metrics_of,
+    require, run, run_extol, run_ok, sync_volume, text, tool,
 };
 use std::path::Path;
 use std::process::Command;
@@ -212,9 +212,9 @@ fn top_in_a_terminal() {
     );
     tmux(&["new-session", "-d", "-x", "110", "-y", "32", &command]);
     let wait = |what: &str| {
-        let mut patience = Patience::new(LIMIT);
+        let start = std::time::Instant::now();
         while !tmux(&["capture-pane", "-p"]).contains(what) {
-            assert!(!patience.is_over(), "no {what}:\n{}", tmux(&["capture-pane", "-p"]));
+            assert!(start.elapsed() < LIMIT, "no {what}:\n{}", tmux(&["capture-pane", "-p"]));
             std::thread::sleep(Duration::from_millis(50));
         }
     };

@@ -7,15 +7,15 @@
 //! `EXTOL_ROUNDS=file` gets a line for each.
 
 use extol_testkit::{
-    CrashLoad, Image, KernelMount, Mounted, Need, Patience, Promises, Scratch, Subject, e2fsck,
-    e2fsck_fix, extol, require, run, tool,
+    CrashLoad, Image, KernelMount, Mounted, Need, Promises, Scratch, Subject, e2fsck, e2fsck_fix,
+    extol, require, run, tool,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[path = "../superseded.rs"]
 mod superseded;
@@ -63,9 +63,9 @@ fn kill_in_recovery(image: &Image, dir: &Path, mounting: bool, delay: Duration) 
     std::thread::sleep(delay);
     let lived = child.try_wait().expect("look at extol").is_none();
     let _ = child.kill();
-    let mut patience = Patience::new(Duration::from_secs(30));
+    let began = Instant::now();
     while child.try_wait().expect("look at extol").is_none() {
-        if patience.is_over() {
+        if began.elapsed() > Duration::from_secs(30) {
             // Ends its connection, and with that its wait.
             let _ = tool("umount").arg("-f").arg(dir).output();
             panic!("extol does not die of SIGKILL: it waits for its own mount");

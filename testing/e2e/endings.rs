@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use extol_testkit::{
-    ExtolMount, Image, Need, Patience, Scratch, e2fsck, extol, extol_ok, extol_path, require,
-    run_extol, text, tool,
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_ok, extol_path, require, run_extol,
+    text, tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -22,18 +22,22 @@ const NEEDS: [Need; 4] = [Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::To
 const SOON: Duration = Duration::from_secs(5);
 
 #[track_caller]
-fn until(what: &str, done: impl FnMut() -> bool) {
-    extol_testkit::wait_until(what, Duration::from_secs(20), done);
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[track_caller]
 fn ended(child: &mut Child) -> ExitStatus {
-    let mut patience = Patience::new(SOON);
+    let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait().expect("wait") {
             return status;
         }
-        if patience.is_over() {
+        if began.elapsed() > SOON {
             let _ = child.kill();
             let _ = child.wait();
             panic!("it does not end");

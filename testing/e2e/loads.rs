@@ -5,7 +5,7 @@ use extol_testkit::{
     Finished, Image, KernelMount, Mounted, Need, Scratch, Subject, Tree, e2fsck, require, run,
     run_ok, tool,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -210,17 +210,12 @@ fn fio_data_journal() {
     );
 }
 
-/// Copies of this repository's sources, as many as make a tree of some size. Nothing of the machine
-/// is in it, and nothing that a program may change meanwhile.
-fn source_tree(dir: &Path) {
-    const COPIES: usize = 6;
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for nr in 0..COPIES {
-        let copy = dir.join(format!("copy {nr}"));
-        std::fs::create_dir_all(&copy).unwrap();
-        let parts = ["crates", "testing", "docs"].map(|part| repository.join(part));
-        run_ok(tool("cp").arg("-R").args(&parts).arg(&copy));
-    }
+/// Rust sources of the dependencies, or of this repository where they are not at hand.
+fn source_tree() -> PathBuf {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cargo")));
+    let registry = home.map(|h| h.join("registry/src")).filter(|p| p.is_dir());
+    registry.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
 }
 
 /// tar writes the archive from Linux and unpacks it on the mount; both trees must be the same, also
@@ -232,11 +227,18 @@ fn a_source_tree_from_tar() {
     }
     let scratch = Scratch::new();
     let archive = scratch.join("sources.tar");
-    let source = scratch.dir("source");
-    source_tree(&source);
-    run_ok(tool("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).arg("."));
-    std::fs::remove_dir_all(&source).unwrap();
-    // Room for three copies: files take whole blocks, small ones need many inodes.
+    let source = source_tree();
+    run_ok(
+        tool("tar")
+            .arg("-cf")
+            .arg(&archive)
+            .arg("--exclude=./target")
+            .arg("-C")
+            .arg(&source)
+            .arg("."),
+    );
+    // Room for three copies, whatever tree this machine has: files take whole blocks, small ones
+    // need many inodes.
     let size = (std::fs::metadata(&archive).unwrap().len() * 6).max(512 << 20);
     let (image, mount) = mounted(&scratch, size, &["-t", "ext4", "-i", "4096"], &[]);
     let unpack = |dir: &Path| {

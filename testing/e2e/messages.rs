@@ -111,37 +111,6 @@ fn a_wait_for_an_image_is_told() {
     assert!(done.stderr.contains(&said) && done.stderr.contains("waiting"), "{}", done.output);
 }
 
-/// What has an image open without a mount is named with what ends it.
-#[test]
-fn what_has_an_image_open_is_named() {
-    if !require(&[Need::Tool("mke2fs"), Need::Tool("flock")]) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
-    let refused = |words: &[&str]| {
-        let done = run_extol(&["put", text(&image.path), "/etc/hostname", "/"]);
-        let why = done.stderr.lines().last().unwrap_or_default();
-        assert_eq!(done.code, Some(32), "{}", done.output);
-        for word in words {
-            assert!(why.contains(word), "no {word:?}: {}", done.output);
-        }
-        assert!(!why.contains("unmount"), "{}", done.output);
-    };
-    let export = extol_testkit::ExtolExport::start(&image.path, 0, &[]);
-    refused(&["is exported by extol (", "): end that first (kill "]);
-    assert!(export.end().success());
-    let mut lock = tool("flock");
-    let mut lock = lock.arg(&image.path).args(["sh", "-c", "echo; sleep 20"]);
-    lock = lock.stdout(std::process::Stdio::piped());
-    let mut holder = lock.spawn().unwrap();
-    std::io::Read::read(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-    let by = format!("is open in flock ({}): close it there first, or kill {0}", holder.id());
-    refused(&[&by]);
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-}
-
 /// The advice names the copy that is there, and none where there is none.
 #[test]
 fn a_damaged_superblock_is_told_with_its_copy() {

@@ -2,8 +2,8 @@
 //! mounts.
 
 use extol_testkit::{
-    Finished, Need, Rig, as_unprivileged, extol, extol_ok, in_own_mounts, mounted_type, require,
-    run, run_extol, run_ok, text, tool,
+    Finished, Need, Rig, as_unprivileged, extol, extol_ok, mounted_type, require, run, run_extol,
+    run_ok, text, tool,
 };
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -247,9 +247,9 @@ fn in_namespace(rig: &User, fstab: &str, fuse_conf: &str, script: &str) -> Finis
         touch /etc/fuse.conf; mount --bind fuse.conf /etc/fuse.conf
         user() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
         other() { setpriv --reuid=1 --regid=1 --clear-groups \"$@\"; }\n";
-    let mut command = in_own_mounts(rig.scratch.path());
-    command.args(["sh", "-ec", &format!("{prelude}{script}"), "sh"]);
-    run(command.arg(rig.scratch.path()), LIMIT)
+    let mut unshare = tool("unshare");
+    unshare.args(["-m", "sh", "-ec", &format!("{prelude}{script}"), "sh"]);
+    run(unshare.arg(rig.scratch.path()), LIMIT)
 }
 
 const NAMESPACE: [Need; 2] = [Need::Tool("unshare"), Need::Kernel("overlay")];

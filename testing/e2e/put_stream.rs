@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extol_testkit::{
-    Image, Need, Patience, Scratch, e2fsck, extol, extol_ok, extol_path, require, run, run_ok,
-    text, tool,
+    Image, Need, Scratch, e2fsck, extol, extol_ok, extol_path, require, run, run_ok, text, tool,
 };
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
@@ -136,12 +135,12 @@ fn a_stream_that_is_not_put_leaves_nothing() {
 }
 
 fn ended(child: &mut Child) -> Option<i32> {
-    let mut patience = Patience::new(Duration::from_secs(20));
+    let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().or_else(|| status.signal().map(|signal| -signal));
         }
-        if patience.is_over() {
+        if began.elapsed() > Duration::from_secs(20) {
             let _ = child.kill();
             let _ = child.wait();
             panic!("it does not end");

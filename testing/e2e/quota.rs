@@ -192,60 +192,6 @@ fn df_of_a_directory_shows_the_limits_of_its_project() {
     e2fsck(&image).assert_clean("with a project");
 }
 
-/// A directory that hands down its project takes no name of another project: EXDEV, as with Linux,
-/// so that mv(1) copies.
-#[test]
-fn links_and_renames_stay_in_their_project() {
-    const EXDEV: i32 = 18;
-    let needs = [Need::Root, Need::Fuse, Need::Guest, Need::Tool("mke2fs"), Need::Tool("chattr")];
-    if !require(&needs) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, QUOTA);
-    let dir = scratch.dir("mnt");
-    let mount = ExtolMount::start(&image.path, &dir, &[]);
-    let (inside, outside) = (dir.join("p"), dir.join("q"));
-    fs::create_dir(&inside).unwrap();
-    run_ok(tool("chattr").args(["+P", "-p", "9"]).arg(&inside));
-    fs::create_dir(&outside).unwrap();
-    for dir in [&inside, &outside] {
-        fs::write(dir.join("file"), "contents").unwrap();
-        fs::create_dir(dir.join("dir")).unwrap();
-    }
-    let errno = |done: std::io::Result<()>| done.unwrap_err().raw_os_error();
-    let linked = fs::hard_link(outside.join("file"), inside.join("new"));
-    assert_eq!(errno(linked), Some(EXDEV));
-    for name in ["file", "dir"] {
-        let (from, to) = (outside.join(name), inside.join(name));
-        for to in [&to, &inside.join("new")] {
-            assert_eq!(errno(fs::rename(&from, to)), Some(EXDEV), "{name} to {}", to.display());
-        }
-        let exchange = rustix::fs::RenameFlags::EXCHANGE;
-        for (from, to) in [(&from, &to), (&to, &from)] {
-            let done =
-                rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, exchange);
-            assert_eq!(errno(done.map_err(Into::into)), Some(EXDEV), "{name} exchanged");
-        }
-    }
-    // Out of a project everything may go.
-    fs::hard_link(inside.join("file"), outside.join("link")).unwrap();
-    fs::rename(inside.join("dir"), outside.join("new")).unwrap();
-    run_ok(tool("mv").args([outside.join("file"), inside.join("moved")]));
-    assert_eq!(fs::read_to_string(inside.join("moved")).unwrap(), "contents");
-    fs::write(outside.join("file"), "contents").unwrap();
-    mount.unmount();
-    e2fsck(&image).assert_clean("with a project");
-    let report = extol_guest::Guest::new().drive(&image.path).module("quota_v2").run(
-        "mount -t ext4 /dev/vda /mnt || exit 1
-         ln /mnt/q/file /mnt/p/new 2>&1 || echo refused
-         ln /mnt/p/file /mnt/q/more && echo linked",
-    );
-    let said = report.lines().join("\n");
-    assert!(said.contains("ross-device") && said.contains("refused"), "{said}");
-    assert!(said.contains("linked"), "{said}");
-}
-
 /// What `repquota` says in a guest, and `extol quota report`: owner, KiB, inodes.
 fn by_guest(lines: &[&str], kind: &str) -> Vec<(u64, u64, u64)> {
     let of_kind = lines.iter().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(" #"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_bench::noop::{NoopFs, READY, mount_config};
 use extol_cli_common::{Failure, Result, print, warn};
-use extol_fuse::Mount;
+use extol_fuse::{Mount, MountConfig};
 
 use crate::args::NoopArgs;
 use crate::server::{Ending, MountPoint, end_with_input};
@@ -23,7 +23,8 @@ pub fn run(args: &NoopArgs) -> Result<()> {
     extol_fuse::check(&dir.path)?;
     let ending = Ending::prepare()?;
     // As for a mount of a volume.
-    let mut config = mount_config().with(|o| o.allow_other = rustix::process::geteuid().is_root());
+    let mut config =
+        MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
     let words = args.options.iter().flat_map(|list| list.split(',')).filter(|w| !w.is_empty());
     for word in words {
         if !config.accept(word).map_err(Failure::usage)? {

@@ -439,11 +439,11 @@ fn age_inode_tables(device: &SharedDevice) -> std::result::Result<(), Box<dyn st
 
 /// Makes the volume.
 pub(super) fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
-    let mut options = MkfsOptions::default().with(|o| {
-        o.size = Some(spec.size);
-        o.features = spec.features.clone();
-        o.overwrite = true;
-    });
+    let mut options = MkfsOptions {
+        size: Some(spec.size),
+        features: spec.features.clone(),
+        ..MkfsOptions::default()
+    };
     options.journal.size_mib = spec.journal_mib;
     options.extended.lazy_itable_init = Some(spec.lazy);
     options.extended.lazy_journal_init = spec.lazy;
@@ -457,7 +457,7 @@ pub(super) fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
 fn library_options(list: &str) -> Result<MountOptions> {
     let (policies, others): (Vec<&str>, Vec<&str>) =
         list.split(',').partition(|word| word.starts_with(POLICY));
-    let mut options = MountOptions::parse(&others.join(",")).map_err(|e| BenchError(e.into()))?;
+    let mut options = MountOptions::parse(&others.join(",")).map_err(BenchError)?;
     for word in policies {
         let policy = word.strip_prefix(POLICY).and_then(BatchPolicy::by_name);
         options.journal.batching.policy = policy.ok_or_else(|| {

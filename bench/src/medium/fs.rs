@@ -150,7 +150,7 @@ impl FileSystem for MediumFs {
         Err(FsError::NotPermitted)
     }
 
-    fn rename_at(&self, _: u32, _: &[u8], _: u32, _: &[u8], _: RenameFlags) -> Result<()> {
+    fn rename(&self, _: u32, _: &[u8], _: u32, _: &[u8], _: RenameFlags) -> Result<()> {
         Err(FsError::NotPermitted)
     }
 

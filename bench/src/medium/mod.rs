@@ -135,14 +135,15 @@ pub fn mount_config(medium: &EmulatedMedia<SharedDevice>) -> MountConfig {
     const OTHERS: usize = 8;
     /// A deeper queue than any kernel fills.
     const MOST: usize = 256;
-    MountConfig::default().with(|o| {
-        o.source = format!("extol-medium-{}", medium.profile().name()).into();
-        o.subtype = "extol-medium".into();
-        o.read_only = medium.is_read_only();
-        o.direct_io = true;
-        o.posix_acl = false;
-        o.max_threads = (medium.profile().depth() as usize).min(MOST) + OTHERS;
-    })
+    MountConfig {
+        source: format!("extol-medium-{}", medium.profile().name()).into(),
+        subtype: "extol-medium".into(),
+        read_only: medium.is_read_only(),
+        direct_io: true,
+        posix_acl: false,
+        max_threads: (medium.profile().depth() as usize).min(MOST) + OTHERS,
+        ..MountConfig::default()
+    }
 }
 
 /// Tells the kernel that this thread and those that it starts from now on serve a block device, so

@@ -320,7 +320,7 @@ impl FileSystem for NoopFs {
         self.drop_name(ino)
     }
 
-    fn rename_at(
+    fn rename(
         &self,
         dir: u32,
         name: &[u8],

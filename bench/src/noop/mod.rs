@@ -23,10 +23,11 @@ pub const READY: &str = "mount is ready: ";
 /// How it is mounted: as Extol's mounts are.
 #[must_use]
 pub fn mount_config() -> MountConfig {
-    MountConfig::default().with(|o| {
-        o.source = "extol-noop".into();
-        o.subtype = "extol-noop".into();
-    })
+    MountConfig {
+        source: "extol-noop".into(),
+        subtype: "extol-noop".into(),
+        ..MountConfig::default()
+    }
 }
 
 /// A mount of it, served by a process of its own; dropping it unmounts.

@@ -62,7 +62,7 @@ fn directories() {
         Err(FsError::Exists)
     );
     assert_eq!(fs.lookup(dir, b"..").expect("parent").id.ino, ROOT);
-    fs.rename_at(dir, b"x", ROOT, b"y", RenameFlags::empty()).expect("rename");
+    fs.rename(dir, b"x", ROOT, b"y", RenameFlags::empty()).expect("rename");
     assert_eq!(
         (names(&fs, dir), names(&fs, ROOT)),
         (vec![".".into(), "..".into()], { [".", "..", "d", "y"].map(str::to_owned).into() })
@@ -77,8 +77,8 @@ fn a_rename_replaces() {
     let fs = NoopFs::new();
     let kept = file(&fs, ROOT, b"a").id.ino;
     let gone = file(&fs, ROOT, b"b").id.ino;
-    assert_eq!(fs.rename_at(ROOT, b"a", ROOT, b"b", RenameFlags::NOREPLACE), Err(FsError::Exists));
-    fs.rename_at(ROOT, b"a", ROOT, b"b", RenameFlags::empty()).expect("rename");
+    assert_eq!(fs.rename(ROOT, b"a", ROOT, b"b", RenameFlags::NOREPLACE), Err(FsError::Exists));
+    fs.rename(ROOT, b"a", ROOT, b"b", RenameFlags::empty()).expect("rename");
     assert_eq!((names(&fs, ROOT).len(), fs.getattr(gone).expect("held").nlink), (3, 0));
     assert_eq!(fs.lookup(ROOT, b"b").expect("there").id.ino, kept);
 }

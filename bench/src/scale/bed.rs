@@ -81,8 +81,7 @@ impl Image {
     pub fn mkfs(&self, options: &MkfsOptions) -> Result<Duration> {
         let device = self.device()?;
         let began = Instant::now();
-        let options = options.clone().with(|o| o.overwrite = true);
-        mkfs(&*device, &options, &mut |_| {}).map_err(|e| fail("mkfs")(&e))?;
+        mkfs(&*device, options, &mut |_| {}).map_err(|e| fail("mkfs")(&e))?;
         Ok(began.elapsed())
     }
 
@@ -138,7 +137,7 @@ impl<'a> Open<'a> {
     ) -> Result<(Self, Duration)> {
         match way {
             Contender::Library(options) => {
-                let options = MountOptions::parse(options).map_err(|e| BenchError(e.into()))?;
+                let options = MountOptions::parse(options).map_err(BenchError)?;
                 Self::library(image, &options)
             }
             Contender::Mounted(kind, options) => {

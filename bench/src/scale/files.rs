@@ -112,10 +112,8 @@ fn volume(files: u64) -> (u64, MkfsOptions) {
     // Inode and directory entry, half of it to spare; the rest is for the log and what mkfs wants.
     let size = (files * 512 + (512 << 20)).next_multiple_of(1 << 20);
     let inodes = files + files / 50 + 65_536;
-    let mut options = MkfsOptions::default().with(|o| {
-        o.block_size = Some(4096);
-        o.inodes = Some(inodes);
-    });
+    let mut options =
+        MkfsOptions { block_size: Some(4096), inodes: Some(inodes), ..MkfsOptions::default() };
     options.journal.size_mib = Some(64);
     options.extended.prezeroed = true;
     (size, options)

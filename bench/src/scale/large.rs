@@ -120,7 +120,7 @@ fn contents(n: u32) -> Vec<u8> {
 }
 
 fn open(device: &Arc<CountingDevice<SharedDevice>>) -> Result<Arc<Ext4>> {
-    let options = MountOptions::parse("noinit_itable").map_err(|e| BenchError(e.into()))?;
+    let options = MountOptions::parse("noinit_itable").map_err(BenchError)?;
     Ext4::open(device.clone(), &options).map_err(|e| fail("open")(&e))
 }
 

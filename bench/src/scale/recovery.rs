@@ -116,7 +116,7 @@ fn io(e: &std::io::Error) -> BenchError {
 
 /// Mount options for filling: nothing goes home by itself, and memory holds all of the log.
 fn filling(list: &str) -> Result<MountOptions> {
-    let mut options = MountOptions::parse(list).map_err(|e| BenchError(e.into()))?;
+    let mut options = MountOptions::parse(list).map_err(BenchError)?;
     options.background.threads = false;
     options.cache.metadata_bytes = 4 << 30;
     Ok(options)
@@ -124,7 +124,7 @@ fn filling(list: &str) -> Result<MountOptions> {
 
 fn full(scale: &Scale, mib: u32, progress: &Progress<'_>) -> Result<Row> {
     let image = Image::new(&scale.dir, u64::from(mib) * (4 << 20) + (64 << 20))?;
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(BLOCK as u32));
+    let mut options = MkfsOptions { block_size: Some(BLOCK as u32), ..MkfsOptions::default() };
     options.journal.size_mib = Some(mib);
     options.extended.prezeroed = true;
     image.mkfs(&options)?;
@@ -171,10 +171,11 @@ fn prepare(image: &Image, mib: u32, progress: &Progress<'_>) -> Result<()> {
 
 fn fast(scale: &Scale, mib: u32, progress: &Progress<'_>) -> Result<Row> {
     let image = Image::new(&scale.dir, u64::from(mib) * (8 << 20) + (256 << 20))?;
-    let mut options = MkfsOptions::default().with(|o| {
-        o.block_size = Some(BLOCK as u32);
-        o.features = vec!["fast_commit".into()];
-    });
+    let mut options = MkfsOptions {
+        block_size: Some(BLOCK as u32),
+        features: vec!["fast_commit".into()],
+        ..MkfsOptions::default()
+    };
     options.journal.size_mib = Some(16);
     options.journal.fast_commit_kib = Some(mib << 10);
     options.extended.prezeroed = true;

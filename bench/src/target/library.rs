@@ -72,7 +72,7 @@ impl Target for Library {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to).map_err(error)
+        self.0.rename_path(from, to).map_err(error)
     }
 
     fn link(&self, old: &str, new: &str) -> io::Result<()> {

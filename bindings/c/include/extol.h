@@ -42,9 +42,6 @@
 // Fail if the last name is a symbolic link.
 #define EXTOL_NOFOLLOW 131072
 
-// Taken, and without a meaning: no file here is a descriptor that a program could inherit.
-#define EXTOL_CLOEXEC 524288
-
 // In `nsec`: the present moment.
 #define EXTOL_UTIME_NOW ((1 << 30) - 1)
 
@@ -62,21 +59,6 @@
 
 // For extol_setxattr(): fail if it is not.
 #define EXTOL_XATTR_REPLACE 2
-
-// Bytes of the longest label, written out, with a zero behind it.
-#define EXTOL_LABEL_SIZE 97
-
-// Bytes of a UUID as text, with a zero behind it.
-#define EXTOL_UUID_SIZE 37
-
-// Bytes of a list of features, with a zero behind it.
-#define EXTOL_FEATURES_SIZE 1024
-
-// For extol_resize(): as large as the device.
-#define EXTOL_RESIZE_DEVICE 0
-
-// For extol_resize(): as small as what is in use allows.
-#define EXTOL_RESIZE_MINIMUM UINT64_MAX
 
 // An open directory.
 struct extol_dir;
@@ -165,22 +147,11 @@ struct extol_mkfs_options {
     uint32_t block_size;
     // Inodes, as of -N; 0 lets the size decide.
     uint32_t inodes;
-    // What is there may be lost. Without it a file system, partitions and the like are not
-    // overwritten (EEXIST).
-    bool force;
     // Of extol_build() with a size of 0: bytes that are free afterwards.
     uint64_t free;
     // Of extol_build(): the time of the making, in seconds since 1970, as SOURCE_DATE_EPOCH; 0:
     // that of the newest file.
     uint64_t time;
-    // Of extol_build(): the owner of all files, as of --owner: "UID", "UID:GID" or ":GID".
-    const char *owner;
-    // Of extol_build(): the owner of the root directory, likewise.
-    const char *root_owner;
-    // Of extol_build(): the time of all files, as of --mtime: "@SECONDS" or a date of UTC.
-    const char *mtime;
-    // Of extol_build(): patterns of names that are left out, as of --exclude. The last is NULL.
-    const char *const *exclude;
 };
 
 // A device that the program itself is. Each callback returns 0, or a number of errno, and may be
@@ -217,76 +188,12 @@ struct extol_statfs {
     uint64_t inodes_free;
 };
 
-// What a volume is, by its superblock.
-struct extol_info {
-    // The label.
-    char label[EXTOL_LABEL_SIZE];
-    // The UUID.
-    char uuid[EXTOL_UUID_SIZE];
-    // All features, as mke2fs spells them, between commas.
-    char features[EXTOL_FEATURES_SIZE];
-    // Bytes of a block.
-    uint32_t block_size;
-    // Blocks.
-    uint64_t blocks;
-    // Free blocks.
-    uint64_t blocks_free;
-    // Blocks kept for root.
-    uint64_t blocks_reserved;
-    // Inodes.
-    uint32_t inodes;
-    // Free inodes.
-    uint32_t inodes_free;
-    // Bytes of an inode.
-    uint32_t inode_size;
-    // Errors that are recorded.
-    uint32_t errors;
-    // The journal has work in it.
-    bool needs_recovery;
-    // When it was made, in seconds since 1970, as are the others.
-    uint64_t created;
-    // Last mount.
-    uint64_t mounted;
-    // Last write.
-    uint64_t written;
-    // Last check.
-    uint64_t checked;
-};
-
-// What is changed of a volume. Texts that are NULL leave it as it is.
-struct extol_tune_options {
-    // Bytes of this struct, sizeof(struct extol_tune_options).
-    size_t struct_size;
-    // The label, as of -L.
-    const char *label;
-    // A UUID, or random, time or clear, as of -U.
-    const char *uuid;
-    // Features, as of -O.
-    const char *features;
-    // As of -E.
-    const char *extended;
-    // A journal that is made, as of -J: such as "size=16".
-    const char *journal;
-    // Go on though the volume is damaged.
-    bool force;
-};
-
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 // The version of the library, such as "0.1.0".
 const char *extol_version(void);
-
-// Writes a tar archive of a file, or of a directory with all that is in it, as extol tar does.
-// `write` takes the bytes one after the other, and returns 0, or a number of errno that ends the
-// work. `exclude` is NULL, or has patterns of names that are left out; the last is NULL. Returns
-// how many files could not be read, and so are not in the archive as they should be.
-int64_t extol_tar(const struct extol_fs *fs,
-                  const char *path,
-                  const char *const *exclude,
-                  int (*write)(void *data, const void *bytes, size_t len),
-                  void *data);
 
 // Opens a directory. Close it with extol_closedir().
 struct extol_dir *extol_opendir(const struct extol_fs *fs, const char *path);
@@ -354,16 +261,15 @@ int32_t extol_fsync(const struct extol_file *file);
 // Makes the contents durable, with those attributes that reading them needs.
 int32_t extol_fdatasync(const struct extol_file *file);
 
-// Makes an empty volume in a file or on a block device. A file that is not there is made, if
-// `options` have a size. What is there is lost only if they say `force`, and never while it is in
-// use.
+// Makes an empty volume in a file or on a block device, whose contents are lost. A file that is
+// not there is made, if `options` have a size.
 int extol_mkfs(const char *path, const struct extol_mkfs_options *options);
 
 // Builds a volume with the files of `source`: a directory, an archive (tar, also compressed) or
-// the layout of a container image. What `path` held is lost only if `options` say `force`; a file
-// there that has no size given is as long as the volume afterwards. `progress`, if it is not NULL,
-// is called now and then with bytes or files that are done, and all of them; when it returns
-// something else than 0, the work stops, with ECANCELED.
+// the layout of a container image. What `path` held is lost; a file there that has no size given
+// is as long as the volume afterwards. `progress`, if it is not NULL, is called now and then with
+// bytes or files that are done, and all of them; when it returns something else than 0, the work
+// stops, with ECANCELED.
 int extol_build(const char *path,
                 const char *source,
                 const struct extol_mkfs_options *options,
@@ -485,26 +391,6 @@ int32_t extol_sync(const struct extol_fs *fs);
 
 // Sizes of the volume.
 int32_t extol_statfs(const struct extol_fs *fs, struct extol_statfs *out);
-
-// What a volume is. It may be in use.
-int extol_info(const char *name, struct extol_info *out);
-
-// Makes a volume, which is not in use, larger or smaller. `bytes` is its new size, or one of those
-// above; a disk image becomes as long. A damaged volume is refused, unless `force`. `options` as
-// of extol_open(). `progress`, if it is not NULL, is called now and then; when it returns
-// something else than 0, the work stops, and the volume has a size in between. Returns the new
-// size in bytes.
-int64_t extol_resize(const char *name,
-                     const char *options,
-                     uint64_t bytes,
-                     bool force,
-                     int (*progress)(void *data, uint64_t done, uint64_t total),
-                     void *data);
-
-// Changes properties of a volume that is not in use. `mount_options` as of extol_open().
-int extol_tune(const char *name,
-               const char *mount_options,
-               const struct extol_tune_options *options);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -69,18 +69,6 @@ impl From<extol::image::BuildError> for Failure {
     }
 }
 
-impl From<extol::resize::ResizeError> for Failure {
-    fn from(error: extol::resize::ResizeError) -> Self {
-        Self::new(error.errno(), error)
-    }
-}
-
-impl From<extol::tune::TuneError> for Failure {
-    fn from(error: extol::tune::TuneError) -> Self {
-        Self::new(error.errno(), error)
-    }
-}
-
 /// Most bytes of a line, with the zero behind it.
 const LONGEST: usize = 4096;
 

@@ -31,16 +31,9 @@ pub const EXTOL_EXCL: i32 = 0o200;
 pub const EXTOL_TRUNC: i32 = 0o1000;
 /// Fail if the last name is a symbolic link.
 pub const EXTOL_NOFOLLOW: i32 = 0o400_000;
-/// Taken, and without a meaning: no file here is a descriptor that a program could inherit.
-pub const EXTOL_CLOEXEC: i32 = 0o2_000_000;
 
-const KNOWN: i32 = EXTOL_WRONLY
-    | EXTOL_RDWR
-    | EXTOL_CREAT
-    | EXTOL_EXCL
-    | EXTOL_TRUNC
-    | EXTOL_NOFOLLOW
-    | EXTOL_CLOEXEC;
+const KNOWN: i32 =
+    EXTOL_WRONLY | EXTOL_RDWR | EXTOL_CREAT | EXTOL_EXCL | EXTOL_TRUNC | EXTOL_NOFOLLOW;
 
 /// What open(2) would make of these flags. (Their numbers are those of Linux on most processors.)
 fn how(flags: i32, mode: u32) -> Result<OpenOptions> {

@@ -43,27 +43,6 @@ pub(crate) unsafe fn option<'a>(text: *const c_char, what: &str) -> Result<Optio
     text.map(Some).map_err(|_| Failure::invalid(format_args!("{what}: is not UTF-8")))
 }
 
-/// A list of texts that ends with NULL; none for NULL.
-///
-/// # Safety
-/// `list` is NULL or such a list, whose texts end with a zero and stay during the call.
-pub(crate) unsafe fn list<'a>(list: *const *const c_char) -> Result<Vec<&'a [u8]>> {
-    let mut found = Vec::new();
-    if list.is_null() {
-        return Ok(found);
-    }
-    for at in 0.. {
-        // SAFETY: by the contract the list goes on until NULL.
-        let text = unsafe { *list.add(at) };
-        if text.is_null() {
-            break;
-        }
-        // SAFETY: by the contract.
-        found.push(unsafe { bytes(text, "a text of the list") }?);
-    }
-    Ok(found)
-}
-
 /// A buffer of the caller to be read. NULL is fine for one of no bytes.
 ///
 /// # Safety
@@ -128,22 +107,6 @@ pub(crate) fn give<T>(value: T) -> *mut T {
 pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
     // SAFETY: by the contract it is one of `give`, and taken back once.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
-}
-
-/// Options of the caller, which begin with their own size (`struct_size`); none for NULL.
-///
-/// # Safety
-/// `options` is NULL, or has at least a `usize`, and as many bytes as that says.
-pub(crate) unsafe fn sized<'a, T>(options: *const T) -> Result<Option<&'a T>> {
-    if options.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: by the contract.
-    if unsafe { *options.cast::<usize>() } < size_of::<T>() {
-        return Err(Failure::invalid("struct_size is too small: use sizeof"));
-    }
-    // SAFETY: by the contract, as the size says.
-    unsafe { held(options, "the options") }.map(Some)
 }
 
 /// Fails if there is no place for a result. For a function that must not begin then.

@@ -9,7 +9,6 @@ use extol::check::{CheckOptions, Severity, check};
 use extol::device::open::{self, OpenName, Window};
 use extol::device::{OpenOptions, SharedDevice};
 use extol::image::build::{BuildOptions, BuildProgress, Free, SizeWish};
-use extol::image::edits::{Owner, Pattern, TimeEdit, parse_time};
 use extol::image::source::{self, SourceOptions};
 use extol::image::{build_file, mkfs_file};
 use extol::mkfs::MkfsOptions;
@@ -41,31 +40,29 @@ pub struct extol_mkfs_options {
     pub block_size: u32,
     /// Inodes, as of -N; 0 lets the size decide.
     pub inodes: u32,
-    /// What is there may be lost. Without it a file system, partitions and the like are not
-    /// overwritten (EEXIST).
-    pub force: bool,
     /// Of extol_build() with a size of 0: bytes that are free afterwards.
     pub free: u64,
     /// Of extol_build(): the time of the making, in seconds since 1970, as SOURCE_DATE_EPOCH; 0:
     /// that of the newest file.
     pub time: u64,
-    /// Of extol_build(): the owner of all files, as of --owner: "UID", "UID:GID" or ":GID".
-    pub owner: *const c_char,
-    /// Of extol_build(): the owner of the root directory, likewise.
-    pub root_owner: *const c_char,
-    /// Of extol_build(): the time of all files, as of --mtime: "@SECONDS" or a date of UTC.
-    pub mtime: *const c_char,
-    /// Of extol_build(): patterns of names that are left out, as of --exclude. The last is NULL.
-    pub exclude: *const *const c_char,
 }
 
-/// What the options say of the volume.
+/// What the options say.
 ///
 /// # Safety
-/// The texts in `given` are NULL, or end with a zero.
-unsafe fn mkfs_options(given: Option<&extol_mkfs_options>) -> Result<MkfsOptions> {
+/// `options` is NULL, or as the header demands.
+unsafe fn read(options: *const extol_mkfs_options) -> Result<(MkfsOptions, u64, u64)> {
     let mut made = MkfsOptions::default();
-    let Some(given) = given else { return Ok(made) };
+    if options.is_null() {
+        return Ok((made, 0, 0));
+    }
+    // SAFETY: by the contract it is at least a `struct_size`, which is its first field.
+    let size = unsafe { *options.cast::<usize>() };
+    if size < size_of::<extol_mkfs_options>() {
+        return Err(Failure::invalid("struct_size is too small: use sizeof"));
+    }
+    // SAFETY: by the contract, as the size says.
+    let given = unsafe { given::held(options, "the options") }?;
     // SAFETY: by the contract these are texts.
     let (label, features, extended, uuid) = unsafe {
         (
@@ -81,52 +78,12 @@ unsafe fn mkfs_options(given: Option<&extol_mkfs_options>) -> Result<MkfsOptions
     made.block_size = (given.block_size != 0).then_some(given.block_size);
     made.inodes = (given.inodes != 0).then_some(given.inodes.into());
     made.size = (given.size != 0).then_some(given.size);
-    made.force = given.force;
     made.set_extended(extended.unwrap_or_default()).map_err(Failure::invalid)?;
-    Ok(made)
+    Ok((made, given.free, given.time))
 }
 
-/// What the options say of the volume and of its files.
-///
-/// # Safety
-/// As [`mkfs_options`]; `exclude` is NULL, or a list of texts that ends with NULL.
-unsafe fn build_options(given: Option<&extol_mkfs_options>) -> Result<BuildOptions> {
-    let mut options = BuildOptions::default();
-    // SAFETY: by the contract.
-    options.mkfs = unsafe { mkfs_options(given) }?;
-    if options.mkfs.size.is_none() {
-        options.size = SizeWish::AsNeeded(Free::Bytes(given.map_or(0, |given| given.free)));
-    }
-    let Some(given) = given else { return Ok(options) };
-    options.source_date_epoch = (given.time != 0).then_some(given.time);
-    // SAFETY: by the contract these are texts.
-    let (owner, root_owner, mtime, exclude) = unsafe {
-        (
-            given::option(given.owner, "the owner")?,
-            given::option(given.root_owner, "the owner of the root directory")?,
-            given::option(given.mtime, "the time")?,
-            given::list(given.exclude)?,
-        )
-    };
-    let edits = &mut options.edits;
-    if let Some(owner) = owner {
-        edits.owner = Owner::parse("owner", owner)?;
-    }
-    if let Some(owner) = root_owner {
-        edits.root_owner = Owner::parse("root_owner", owner)?;
-    }
-    if let Some(mtime) = mtime {
-        edits.mtime = Some(TimeEdit::Set(parse_time("mtime", mtime)?));
-    }
-    for pattern in exclude {
-        edits.exclude.push(Pattern::parse("exclude", pattern)?);
-    }
-    Ok(options)
-}
-
-/// Makes an empty volume in a file or on a block device. A file that is not there is made, if
-/// `options` have a size. What is there is lost only if they say `force`, and never while it is in
-/// use.
+/// Makes an empty volume in a file or on a block device, whose contents are lost. A file that is
+/// not there is made, if `options` have a size.
 ///
 /// # Safety
 /// `path` ends with a zero; `options` is NULL, or has its `struct_size` and texts that end with a
@@ -138,20 +95,19 @@ pub unsafe extern "C" fn extol_mkfs(
 ) -> c_int {
     done(|| {
         // SAFETY: by the contract.
-        let (path, options) =
-            unsafe { (given::path(path)?, mkfs_options(given::sized(options)?)?) };
+        let (path, (options, _, _)) = unsafe { (given::path(path)?, read(options)?) };
         Ok(mkfs_file(path, &options, &mut |_| {}).map(drop)?)
     })
 }
 
 /// Builds a volume with the files of `source`: a directory, an archive (tar, also compressed) or
-/// the layout of a container image. What `path` held is lost only if `options` say `force`; a file
-/// there that has no size given is as long as the volume afterwards. `progress`, if it is not NULL,
-/// is called now and then with bytes or files that are done, and all of them; when it returns
-/// something else than 0, the work stops, with ECANCELED.
+/// the layout of a container image. What `path` held is lost; a file there that has no size given
+/// is as long as the volume afterwards. `progress`, if it is not NULL, is called now and then with
+/// bytes or files that are done, and all of them; when it returns something else than 0, the work
+/// stops, with ECANCELED.
 ///
 /// # Safety
-/// As extol_mkfs(); `exclude` is NULL or ends with NULL; `progress` takes `data`.
+/// As extol_mkfs(); `progress` takes `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extol_build(
     path: *const c_char,
@@ -162,14 +118,16 @@ pub unsafe extern "C" fn extol_build(
 ) -> c_int {
     done(|| {
         // SAFETY: by the contract.
-        let (path, from, options) = unsafe {
-            (given::path(path)?, given::path(source)?, build_options(given::sized(options)?)?)
-        };
+        let (path, from, (mkfs, free, time)) =
+            unsafe { (given::path(path)?, given::path(source)?, read(options)?) };
+        let mut options = BuildOptions { mkfs, ..BuildOptions::default() };
+        options.source_date_epoch = (time != 0).then_some(time);
+        if options.mkfs.size.is_none() {
+            options.size = SizeWish::AsNeeded(Free::Bytes(free));
+        }
         // What cannot be read twice is kept beside the new volume.
-        let mut how = SourceOptions::default();
-        how.spool = path.parent().unwrap_or(Path::new("")).to_owned();
-        how.dir.exclude = options.edits.exclude.clone();
-        let mut from = source::open(from, &how)?;
+        let spool = path.parent().unwrap_or(Path::new("")).to_owned();
+        let mut from = source::open(from, &SourceOptions { spool, ..SourceOptions::default() })?;
         let told = &mut |at: BuildProgress| {
             // SAFETY: by the contract.
             let stop = progress.is_some_and(|told| unsafe { told(data, at.done, at.total) } != 0);

@@ -4,7 +4,6 @@
 //!   volume   open, close, sync, statfs      device   a device that the program itself is
 //!   paths    names and attributes           dirs     directory streams
 //!   files    contents                       images   mkfs, build, replay, check
-//!   archive  tar                            whole    info, resize, tune
 //!   failure  errno, and a line that says why
 //!   given    strings, buffers and handles of the caller
 //! ```
@@ -24,7 +23,6 @@
 
 #![allow(unsafe_code)]
 
-pub mod archive;
 pub mod device;
 pub mod dirs;
 pub mod failure;
@@ -33,7 +31,6 @@ pub mod given;
 pub mod images;
 pub mod paths;
 pub mod volume;
-pub mod whole;
 
 use std::ffi::c_char;
 

@@ -11,9 +11,7 @@ mod attributes;
 mod device;
 mod file;
 mod images;
-mod tar;
 mod volume;
-mod whole;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,7 +20,6 @@ use extol::{FsError, OpenError};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-const EIO: i32 = 5;
 const EBADF: i32 = 9;
 /// What errno the error of a missing feature or a bad argument has.
 const EINVAL: i32 = 22;
@@ -65,20 +62,8 @@ impl Home {
     }
 }
 
-/// An error about a file of the host, or a name that the commands take.
-fn os_error_at(errno: i32, line: impl ToString, name: &[u8]) -> PyErr {
-    let line = line.to_string();
-    let shown = extol::vfs::bytes_text(name);
-    // (Python says the name itself.)
-    let rest = line.strip_prefix(&*shown);
-    let rest = rest.and_then(|rest| rest.strip_prefix(": ").or_else(|| rest.strip_prefix(' ')));
-    let line = rest.unwrap_or(&line);
-    PyOSError::new_err((errno, line.to_owned(), OsStr::from_bytes(name).to_owned()))
-}
-
-/// Why a volume cannot be opened by this name.
-fn open_error(error: &OpenError, name: &[u8]) -> PyErr {
-    os_error_at(error.errno(), error, name)
+fn open_error(error: OpenError) -> PyErr {
+    os_error(error.errno(), error)
 }
 
 fn invalid(error: impl ToString) -> PyErr {
@@ -97,8 +82,6 @@ mod _extol {
     use super::images::{build, check, mkfs, replay};
     #[pymodule_export]
     use super::volume::RawVolume;
-    #[pymodule_export]
-    use super::whole::{info, resize, tune};
 
     /// The version of the package.
     #[pymodule_export]

@@ -16,8 +16,7 @@ use pyo3::types::PyBytes;
 use crate::attributes::{birth, stat_result};
 use crate::device::{PythonDevice, interrupted};
 use crate::file::RawFile;
-use crate::tar::{self, Failed, Taker, Unread};
-use crate::{EBADF, EIO, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
+use crate::{EBADF, Home, Nanoseconds, fs_error, fs_error_at, invalid, open_error, os_error};
 
 /// An open volume. Paths are bytes.
 #[pyclass(frozen, module = "extol._extol")]
@@ -99,8 +98,7 @@ impl RawVolume {
     #[staticmethod]
     fn open(py: Python<'_>, name: &[u8], options: &str) -> PyResult<Self> {
         let options = MountOptions::parse(options).map_err(invalid)?;
-        let opened = py.detach(|| Ext4::open_path(path(name), &options));
-        opened.map(Self::of).map_err(|error| open_error(&error, name))
+        py.detach(|| Ext4::open_path(path(name), &options)).map(Self::of).map_err(open_error)
     }
 
     /// Opens the volume that a binary file of Python holds.
@@ -116,7 +114,7 @@ impl RawVolume {
         let device: SharedDevice = Arc::new(PythonDevice::new(file, size, writable));
         let opened = py.detach(|| Ext4::open(device, &options));
         interrupted()?;
-        opened.map(Self::of).map_err(|error| os_error(error.errno(), error))
+        opened.map(Self::of).map_err(open_error)
     }
 
     /// Writes everything and closes the volume; a second time, and in another process, it does
@@ -146,30 +144,6 @@ impl RawVolume {
     /// Makes everything durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, &[], |fs| fs.sync())
-    }
-
-    /// Writes an archive of what a name leads to into a file of Python. Gives the files that could
-    /// not be read, and why.
-    fn tar(
-        &self,
-        py: Python<'_>,
-        name: &[u8],
-        file: Py<PyAny>,
-        exclude: Vec<Vec<u8>>,
-        sparse: bool,
-        keep_times: bool,
-    ) -> PyResult<Vec<Unread>> {
-        let fs = self.fs()?;
-        let mut out = Taker::new(file);
-        let done =
-            py.detach(|| tar::write(&fs, path(name), &mut out, &exclude, (sparse, keep_times)));
-        interrupted()?;
-        done.map_err(|failed| match (out.raised, failed) {
-            (Some(raised), _) => raised,
-            (None, Failed::Path(error)) => fs_error_at(&error, &[name]),
-            (None, Failed::Option(error)) => invalid(error),
-            (None, Failed::Output(error)) => os_error(EIO, error),
-        })
     }
 
     /// Block size, blocks, free ones, those for users, inodes, free ones, longest name.

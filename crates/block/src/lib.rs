@@ -18,7 +18,6 @@ mod aligned;
 mod coalesce;
 #[cfg_attr(windows, path = "file/windows.rs")]
 mod file;
-mod in_use;
 mod latch;
 mod memory;
 #[cfg(feature = "network")]
@@ -39,7 +38,6 @@ pub use extol_ondisk::{BlockNr, BlockSize};
 pub use file::{Direct, FileDevice, OpenOptions};
 #[cfg(unix)]
 pub use file::{Overwritten, check_loop_devices, claim_to_overwrite, refuse_itself};
-pub use in_use::{Claim, InUse};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 #[cfg(feature = "network")]

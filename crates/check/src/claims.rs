@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use extol_ondisk::{InodeNr, RoCompat};
 
 use crate::bits::{Bits, Claimed};
+use crate::error::Result;
+use crate::raw::Raw;
 use crate::report::{Finding, Findings, Kind};
-use crate::vol::Vol;
+use crate::vol::{Group, Vol};
 
 /// Blocks that may be read though they were claimed before.
 const REPEATED_DESCENTS: i64 = 10_000;
@@ -27,7 +29,7 @@ pub(crate) struct Claims {
     /// Fixed metadata, by block.
     pub meta: Bits,
     /// Of that, what has no copy and no other place: the first superblock, the descriptors behind
-    /// it, the bitmaps. Sorted.
+    /// it, the bitmaps, inodes in use. Sorted.
     vital: Vec<u64>,
     shared: bool,
     ratio: u64,
@@ -37,11 +39,11 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// With the fixed metadata of the volume claimed. Overlaps in it are findings.
-    pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Self {
+    pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Result<Self> {
         let mut claims = Self {
             found: Claimed::new(vol.clusters()),
             meta: Bits::new(vol.geo.blocks()),
-            vital: vital(vol),
+            vital: vital(vol)?,
             shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
             ratio: u64::from(vol.geo.cluster_ratio),
             first: vol.geo.first_data_block,
@@ -78,7 +80,7 @@ impl Claims {
                 claims.cover(vol, from, len);
             }
         }
-        claims
+        Ok(claims)
     }
 
     /// Marks the clusters of metadata blocks.
@@ -141,13 +143,26 @@ impl Claims {
     }
 }
 
-fn vital(vol: &Vol) -> Vec<u64> {
+fn vital(vol: &Vol) -> Result<Vec<u64>> {
     let (first, len) = vol.base_meta(0);
     let reserved = u64::from(vol.sb.reserved_gdt_blocks).min(len);
     let mut vital: Vec<u64> = (first..first + len - reserved).collect();
     for group in &vol.groups {
         vital.extend([group.block_bitmap, group.inode_bitmap]);
     }
+    let list = vol.inode(InodeNr::BAD_BLOCKS.0)?.unwrap_or_default();
+    let list = Raw { b: &list, ino: InodeNr::BAD_BLOCKS.0 };
+    if list.i_block().iter().any(|byte| *byte != 0) {
+        for (nr, group) in (0..).zip(&vol.groups) {
+            vital.extend(written_tables(vol, nr, group));
+        }
+    }
     vital.sort_unstable();
-    vital
+    Ok(vital)
+}
+
+/// The blocks of a group's table that were written: e2fsck takes all inodes of a bad one for used.
+fn written_tables(vol: &Vol, nr: u32, group: &Group) -> std::ops::Range<u64> {
+    let blocks = vol.scanned_inodes(nr).div_ceil(vol.geo.inodes_per_block());
+    group.inode_table..group.inode_table + u64::from(blocks)
 }

@@ -73,7 +73,7 @@ pub(crate) fn links(
             || vol.compat(Compat::ORPHAN_FILE) && ino == vol.sb.orphan_file_inum
             || ino == InodeNr::BAD_BLOCKS.0
             || ino > ROOT && ino < first;
-        if hidden || info.has(Info::IMAGIC | Info::BAD_BLOCK) {
+        if hidden || info.has(Info::IMAGIC) {
             continue;
         }
         let mut found = info.found.load(Relaxed);

@@ -377,9 +377,6 @@ impl Reader<'_> {
             // Linux refuses such an entry; e2fsck passes over it.
             let what = format!("entry '{name}' leads to inode {}, which is for attributes", e.ino);
             self.error_beyond(Kind::XattrInode, place, &what);
-        } else if self.inodes.get(e.ino).is_some_and(|info| info.has(Info::BAD_BLOCK)) {
-            let what = format!("entry '{name}' leads to inode {}, which is in a bad block", e.ino);
-            self.error(Kind::DirUnusedInode, place, &what);
         } else if !self.inodes.get(e.ino).is_some_and(Info::is_used) {
             let what = format!("entry '{name}' leads to inode {}, which is not in use", e.ino);
             self.error(Kind::DirUnusedInode, place, &what);

@@ -32,8 +32,6 @@ impl Info {
     pub(crate) const ORPHAN: u8 = 8;
     /// Made for AFS-like servers, and not checked further.
     pub(crate) const IMAGIC: u8 = 16;
-    /// Lies in a block of the table that is bad: not read, and taken for used, as by e2fsck.
-    pub(crate) const BAD_BLOCK: u8 = 32;
 
     pub(crate) fn has(&self, bit: u8) -> bool {
         self.bits & bit != 0

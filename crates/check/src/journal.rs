@@ -208,9 +208,7 @@ fn journal_superblock(vol: &Vol, b: &[u8], blocks: u64) -> Vec<(String, bool)> {
         || first >= maxlen
         || maxlen.saturating_sub(fc) < LOG_MIN.saturating_add(first - 1)
     {
-        // e2fsck compares the whole length alone, and only where fast commits take a part of it.
-        let is_told = incompat & 0x20 != 0 && maxlen.wrapping_sub(fc) < LOG_MIN;
-        bad.push((format!("the journal's log from {first} to {maxlen} is too short"), !is_told));
+        bad.push((format!("the journal's log from {first} to {maxlen} is too short"), true));
     } else if start >= maxlen {
         bad.push((format!("the journal begins behind its end ({start})"), true));
     }

@@ -54,21 +54,16 @@
 //!
 //! - `group_checksum`, `group_flags`, `group_unused`, `resize_inode`: e2fsck checks these before
 //!   pass 1, whose start resets its result; Linux refuses to mount, to use the group, or to grow
-//!   the volume. Blocks of the resize inode that are not reserved for descriptors e2fsck does not
-//!   look at, and a file would get them.
+//!   the volume.
 //! - `dir_duplicate`: a name that is in two blocks of a directory. e2fsck compares the names of one
 //!   block; the second file cannot be reached.
 //! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without
 //!   entries. Linux refuses the file.
 //! - `inline_data`: the attribute's name has a zero byte behind it, so Linux does not find it.
 //! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
-//!   mount. (Where fast commits leave it too little, e2fsck refuses it as well.)
-//! - `superblock_field`: a field that Linux refuses and e2fsck passes over.
-//! - `superblock_bad`: descriptors that are stated to be too short for 64bit, on a volume of one
-//!   group.
+//!   mount.
 //! - `orphan_list`: a list of orphans that leads to impossible inodes.
-//! - `quota_file`: a tree that leads to no entry (e2fsck takes the entries of all data blocks that
-//!   it leads to, and their statements must be true),
+//! - `quota_file`: a tree that leads to no entry (e2fsck takes the entries of all data blocks),
 //!   another magic number (it passes over the file), lists of free blocks that begin outside of the
 //!   file, a last block that is cut short. Linux does not turn these quotas on.
 //! - `verity`: contents of a file of fs-verity that have changed, or its tree or descriptor. Linux
@@ -85,7 +80,6 @@
 //! Volumes with features that neither Linux nor e2fsprogs has today are refused
 //! ([`CheckError::Unsupported`]).
 
-mod bad_blocks;
 mod bitmaps;
 mod bits;
 mod bytes;
@@ -136,7 +130,6 @@ pub enum Recovery {
 
 /// How to check.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct CheckOptions {
     /// What to do with a volume that needs recovery.
     pub recovery: Recovery,
@@ -152,16 +145,6 @@ pub struct CheckOptions {
     pub paths: bool,
     /// Recovers a volume with fast commits, whose records this checker does not replay itself.
     pub fast_commits: Option<Recoverer>,
-}
-
-impl CheckOptions {
-    /// These options, changed: `CheckOptions::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
 }
 
 /// Gives a volume and its external journal as they will be after recovery, without changing them;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use extol_block::SharedDevice;
-use extol_block::open::{Damaged, copy_for};
+use extol_block::open::{Damaged, damaged_superblock};
 use extol_jbd2::recovery;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock};
 
-use crate::bytes::le16;
+use crate::bytes::{le16, le32};
 use crate::error::{CheckError, Result};
 use crate::journal::{self, Log};
 use crate::report::{Finding, Findings, Kind, Replayed};
@@ -69,19 +69,18 @@ enum Unusable {
 /// Reads superblock and descriptors. A copy is used in place of a damaged superblock, as e2fsck
 /// does.
 pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
-    let why = match volume_at(&device, SUPER_AT, out)? {
+    let why = match volume_at(&device, SUPER_AT)? {
         Ok(vol) => return Ok(Some(vol)),
         Err(why) => why,
     };
     let error = |what| Finding::error(Kind::SuperblockBad, what);
-    let (Unusable::Missing(text) | Unusable::Damaged(text)) = &why;
-    if let Some(damaged) = copy_for(&*device, text.clone())
-        && let Ok(mut vol) = volume_at(&device, damaged.at(), out)?
+    if let Some(damaged) = damaged_superblock(&*device)
+        && let Ok(mut vol) = volume_at(&device, damaged.at())?
     {
-        let Damaged { why, block, .. } = &damaged;
-        let what = format!("{why}: the copy in block {block} is used");
-        out.push(error(what).block(*block));
-        take_copy(&mut vol, damaged.at(), out)?;
+        let (Unusable::Missing(why) | Unusable::Damaged(why)) = why;
+        let Damaged { block, .. } = damaged;
+        out.push(error(format!("{why}: the copy in block {block} is used")).block(block));
+        vol.by_copy = true;
         return Ok(Some(vol));
     }
     match why {
@@ -93,47 +92,32 @@ pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Op
     }
 }
 
-/// Notes that the volume is read by the copy at byte `at`, and takes what it has of descriptors if
-/// the first ones are lost, too.
-fn take_copy(vol: &mut Vol, at: u64, out: &mut Findings) -> Result<()> {
-    vol.by_copy = true;
-    if vol.take_descriptors_of(at)? {
-        let what = "the group descriptors are lost: those of the copy are used";
-        out.push(Finding::error(Kind::GroupPlace, what));
-    }
-    Ok(())
-}
-
 /// Reads superblock and descriptors by the copy that begins in this place, in bytes.
 fn by_named_copy(device: SharedDevice, at: u64, out: &mut Findings) -> Result<Vol> {
-    let mut vol = match volume_at(&device, at, out)? {
+    let mut vol = match volume_at(&device, at)? {
         Ok(vol) => vol,
         Err(Unusable::Missing(why) | Unusable::Damaged(why)) => {
             let what = format!("{why}, in the superblock at byte {at}");
             return Err(CheckError::NoFileSystem(what));
         }
     };
+    vol.by_copy = at != SUPER_AT;
     let block = at / vol.geo.block_len() as u64;
-    let finding = match volume_at(&device, SUPER_AT, &mut Findings::new(0)) {
+    let finding = match volume_at(&device, SUPER_AT) {
         Ok(Err(Unusable::Missing(why) | Unusable::Damaged(why))) => {
             let what = format!("{why}: the copy in block {block} is used");
             Finding::error(Kind::SuperblockBad, what)
         }
         _ => Finding::note(Kind::BackupSuperblock, "this copy of the superblock is used"),
     };
-    if at != SUPER_AT {
+    if vol.by_copy {
         out.push(finding.block(block));
-        take_copy(&mut vol, at, out)?;
     }
     Ok(vol)
 }
 
 /// Reads the volume by the superblock in this place, in bytes.
-fn volume_at(
-    device: &SharedDevice,
-    at: u64,
-    out: &mut Findings,
-) -> Result<std::result::Result<Vol, Unusable>> {
+fn volume_at(device: &SharedDevice, at: u64) -> Result<std::result::Result<Vol, Unusable>> {
     let mut bytes = [0; 1024];
     if at.checked_add(1024).is_none_or(|end| end > device.size()) {
         return Ok(Err(Unusable::Missing("the device is too small".into())));
@@ -154,33 +138,14 @@ fn volume_at(
         return damaged(format!("unknown revision {}", sb.rev_level));
     }
     supported(&sb)?;
-    let (sb, geo) = match Geometry::new(&sb, Some(device.size())) {
-        Ok(geo) => (sb, geo),
-        Err(error) => match with_wide_descriptors(&sb, device) {
-            Some((wide, geo)) => {
-                let size = sb.desc_size;
-                let what = format!("descriptors of {size} bytes: Linux mounts no such volume");
-                out.push(Finding::error(Kind::SuperblockBad, what).beyond());
-                (wide, geo)
-            }
-            None => return damaged(error.to_string()),
-        },
+    let geo = match Geometry::new(&sb, Some(device.size())) {
+        Ok(geo) => geo,
+        Err(error) => return damaged(error.to_string()),
     };
     if let Some(what) = contradiction(&sb, &geo) {
         return damaged(what);
     }
     Ok(Ok(Vol::new(SharedDevice::clone(device), sb, geo)?))
-}
-
-/// A volume of one group whose superblock states descriptors that are too short for 64bit: e2fsck
-/// reads the one that there is as it must be.
-fn with_wide_descriptors(sb: &Superblock, device: &SharedDevice) -> Option<(Superblock, Geometry)> {
-    const WIDE: u16 = 64;
-    let mut wide = sb.clone();
-    wide.desc_size = WIDE;
-    let geo = Geometry::new(&wide, Some(device.size())).ok()?;
-    let is_short = sb.desc_size < WIDE && sb.desc_size.is_power_of_two();
-    (is_short && geo.groups() == 1).then_some((wide, geo))
 }
 
 /// What e2fsck takes for damage in a superblock that has a geometry.
@@ -354,12 +319,8 @@ fn descriptors(vol: &mut Vol, out: &mut Findings) {
 /// Other fields of the superblock.
 fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     let (sb, geo) = (&vol.sb, &vol.geo);
-    if let Some(what) = sb.refused_field() {
-        let what = format!("{what}: Linux mounts no such volume");
-        out.push(Finding::error(Kind::SuperblockField, what).beyond());
-    }
     let mut field = |what: String| out.push(Finding::note(Kind::SuperblockField, what));
-    if geo.inode_size > 128 && sb.refused_field().is_none() {
+    if geo.inode_size > 128 {
         let room = geo.inode_size - 128;
         for (name, n) in
             [("min_extra_isize", sb.min_extra_isize), ("want_extra_isize", sb.want_extra_isize)]
@@ -390,12 +351,6 @@ fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     backups(vol, out)
 }
 
-/// The numbers that the copy of the superblock in a group may say that it is in. The field has 16
-/// bits: of a larger number Linux writes the low ones, and mke2fs the largest that there is.
-fn numbers(group: GroupNr) -> [u16; 2] {
-    [group.0 as u16, u16::try_from(group.0).unwrap_or(u16::MAX)]
-}
-
 /// Copies of the superblock: they are read only when the primary one is lost, so what is wrong with
 /// them is a note.
 fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
@@ -410,7 +365,8 @@ fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
                     && copy.inodes_count == vol.sb.inodes_count
                     && copy.log_block_size == vol.sb.log_block_size
                     && copy.uuid == vol.sb.uuid;
-                if same && numbers(group).contains(&copy.block_group_nr) {
+                let number = le32(&bytes, 0x5A) & 0xFFFF;
+                if same && number == group.0 & 0xFFFF {
                     continue;
                 }
                 "the copy of the superblock is not that of this volume".to_owned()

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use extol_ondisk::{Incompat, InodeNr, RoCompat};
 
-use crate::bad_blocks::BadBlocks;
 use crate::claims::Claims;
 use crate::error::Result;
 use crate::inodes::{Dir, Inodes};
@@ -30,7 +29,7 @@ pub(crate) fn run(
 ) -> Result<Counts> {
     let threads = threads(vol, opts);
     let mut passes = Passes { vol, threads, out, progress, counts: Counts::default() };
-    let claims = Claims::new(vol, passes.out);
+    let claims = Claims::new(vol, passes.out)?;
     mmp::check(vol, &claims, passes.out)?;
     let scan = passes.inodes(&claims)?;
     let names = passes.directories(&scan)?;
@@ -85,8 +84,7 @@ impl Passes<'_> {
     fn inodes(&mut self, claims: &Claims) -> Result<Scan> {
         let (vol, max, groups) = (self.vol, self.out.max(), self.vol.geo.groups() as usize);
         let shared = Mutex::new(xattr::Shared::default());
-        let (low_dtime, bad_blocks) = (low_dtime(vol), BadBlocks::read(vol)?);
-        let check = inode::InodeCheck { vol, claims, shared: &shared, low_dtime, bad_blocks };
+        let check = inode::InodeCheck { vol, claims, shared: &shared, low_dtime: low_dtime(vol) };
         let scanned = self.pieces(Pass::Inodes, groups, &|g| scan::group(&check, g as u32, max))?;
         let (mut infos, mut dirs) = (Vec::with_capacity(scanned.len()), Vec::new());
         let mut usage = quota::Usage::default();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind as Owner, Place, QuotaFile, Version};
+use extol_ondisk::quota::{BLOCK_LEN, Entry, InMemory, Kind as Owner, Place, QuotaFile};
 use extol_ondisk::{FileType, InodeNr, RoCompat};
 
 use crate::bytes::{le16, le32};
@@ -16,11 +16,6 @@ use crate::vol::Vol;
 const PROJECT_END: u16 = 0xA0 - 128;
 /// Where the first block of a quota file says where its lists of free blocks begin.
 const FREE_LISTS: std::ops::Range<usize> = 24..32;
-/// Where it says how many blocks the file has.
-const BLOCKS_AT: usize = 20;
-/// The block of the tree's root, and how many levels of blocks are above the entries.
-const ROOT: u32 = 1;
-const LEVELS: u32 = 4;
 /// Where the entries of a block begin.
 const ENTRIES_AT: usize = 16;
 /// Owners of one kind that get a finding each.
@@ -82,12 +77,8 @@ pub(crate) fn check(vol: &Vol, usage: &Usage, out: &mut Findings) -> Result<()> 
         };
         let Some(mut file) = open(file, owner, ino, out) else { continue };
         match file.entries() {
-            Err(e) => {
-                let finding = bad(ino, e.to_string());
-                let version = file.header().version;
-                let passed_over = is_accepted(&file.into_blocks().0, version, used);
-                out.push(if passed_over { finding.beyond() } else { finding });
-            }
+            // (e2fsck takes what data blocks hold, whatever the tree says.)
+            Err(e) => out.push(bad(ino, e.to_string()).beyond()),
             Ok(entries) => {
                 let strays = strays(file, &entries);
                 compare(owner, ino, used, (&entries, &strays), out);
@@ -211,46 +202,6 @@ fn strays(mut file: QuotaFile<InMemory>, entries: &[Entry]) -> Vec<(u32, Entry)>
         }
     }
     strays
-}
-
-/// What e2fsck makes of a file whose tree is damaged: it takes all entries of the data blocks that
-/// the tree leads to, once, wherever their ids should be. True if these state what is used, and
-/// no block lies outside of the file.
-fn is_accepted(bytes: &[u8], version: Version, used: &HashMap<u32, (u64, u64)>) -> bool {
-    let blocks = bytes.as_chunks::<BLOCK_LEN>().0;
-    let stated = blocks.first().map_or(0, |header| le32(header, BLOCKS_AT)) as usize;
-    let mut seen = HashSet::new();
-    let mut told = HashSet::new();
-    let mut open = vec![(ROOT, 0)];
-    while let Some((nr, level)) = open.pop() {
-        let Some(block) = blocks.get(nr as usize) else { return false };
-        // (A block that comes again has nothing new.)
-        if !seen.insert((nr, level)) {
-            continue;
-        }
-        if level == LEVELS {
-            for slot in 0..version.entries_per_block() {
-                let id = le32(block, ENTRIES_AT + slot * version.entry_len());
-                let Ok(entry) = (Place { block: nr, slot }).entry(block, version, id) else {
-                    continue;
-                };
-                if !is_true(&entry, used) {
-                    return false;
-                }
-                told.insert(id);
-            }
-            continue;
-        }
-        for below in block.as_chunks::<4>().0.iter().map(|nr| u32::from_le_bytes(*nr)) {
-            if below as usize >= stated {
-                return false;
-            }
-            if below != 0 {
-                open.push((below, level + 1));
-            }
-        }
-    }
-    used.iter().all(|(id, usage)| *usage == (0, 0) || told.contains(id))
 }
 
 /// The bytes of a file; `None` if it has holes or is no file.

@@ -30,13 +30,7 @@ pub(crate) fn group(check: &InodeCheck<'_>, group: u32, max_findings: usize) -> 
         vol.read(g.inode_table + done, chunk)?;
         for (i, block) in (0u32..).zip(chunk.chunks_exact(bs)) {
             let index = (done as u32 + i) * per_block;
-            let here = per_block.min(count - index);
-            if check.bad_blocks.contains(g.inode_table + done + u64::from(i)) {
-                let bits = Info::USED | Info::BAD_BLOCK;
-                to.infos.extend((0..here).map(|_| Info { bits, ..Info::default() }));
-                continue;
-            }
-            block_of_inodes(check, block, first + index, here, &mut to)?;
+            block_of_inodes(check, block, first + index, per_block.min(count - index), &mut to)?;
         }
         done += n;
     }

@@ -5,9 +5,7 @@ use std::collections::HashSet;
 
 use extol_block::SharedDevice;
 use extol_ondisk::checksum::{crc16, crc32c};
-use extol_ondisk::{
-    BlockNr, Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock,
-};
+use extol_ondisk::{Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock};
 
 use crate::bytes::{join, le16, le32, part};
 use crate::error::Result;
@@ -122,34 +120,6 @@ impl Vol {
             groups.push(Group::decode(part(&block, offset, offset + size), geo, nr));
         }
         Ok(groups)
-    }
-
-    /// Takes the descriptors that lie behind the copy of the superblock at byte `at`, if fewer of
-    /// them lead nowhere. As e2fsck does, without what was said of parts that were never written: a
-    /// copy may be older than those.
-    pub(crate) fn take_descriptors_of(&mut self, at: u64) -> Result<bool> {
-        let geo = self.geo.clone().with_descriptors_of(at);
-        let first = std::mem::replace(&mut self.geo, geo);
-        let mut groups = self.read_groups()?;
-        let is_better = self.lost(&groups) < self.lost(&self.groups);
-        if is_better {
-            for group in &mut groups {
-                group.flags &= !(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT).bits();
-                (group.unused, group.csum_found) = (0, group.csum_wanted);
-            }
-            self.groups = groups;
-        }
-        self.geo = first;
-        Ok(is_better)
-    }
-
-    /// How many of the groups' bitmaps and tables are outside of the volume.
-    fn lost(&self, groups: &[Group]) -> usize {
-        let table = u64::from(self.geo.inode_table_blocks);
-        let places = |g: &Group| [(g.block_bitmap, 1), (g.inode_bitmap, 1), (g.inode_table, table)];
-        let is_lost =
-            |(at, len): &(u64, u64)| *at == 0 || !self.geo.is_valid_range(BlockNr(*at), *len);
-        groups.iter().flat_map(places).filter(is_lost).count()
     }
 
     /// Reads whole blocks from `nr` on. The caller has checked that they are on the volume.

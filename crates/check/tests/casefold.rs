@@ -18,7 +18,7 @@ const CASEFOLD: u32 = 0x4000_0000;
 /// A volume without checksums, with a directory of one block and one with an index.
 fn volume(strict: bool) -> Vec<u8> {
     let device = Arc::new(MemDevice::new(4 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push("^metadata_csum,uninit_bg,^has_journal,^orphan_file".to_owned());
     options.extended.encoding = Some(Encoding::Utf8);
     options.extended.strict_encoding = strict;

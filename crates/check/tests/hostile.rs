@@ -14,7 +14,7 @@ use rand::{Rng, RngCore, SeedableRng};
 /// A volume of 16 MiB with a few hundred files.
 fn filled(features: &str) -> MemDevice {
     let device = Arc::new(MemDevice::new(16 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push(features.to_owned());
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     let fs = Ext4::open(device.clone() as SharedDevice, &MountOptions::default()).expect("open");
@@ -36,11 +36,7 @@ fn filled(features: &str) -> MemDevice {
 }
 
 fn look(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
-    let opts = CheckOptions::default().with(|o| {
-        o.recovery = recovery;
-        o.threads = 1;
-        o.max_findings = 20;
-    });
+    let opts = CheckOptions { recovery, threads: 1, max_findings: 20, ..CheckOptions::default() };
     check(Arc::new(device), &opts, &mut |_| {})
 }
 
@@ -142,7 +138,7 @@ fn devices_without_a_volume() {
 fn a_superblock_that_is_named_can_be_anywhere() {
     let device: SharedDevice = Arc::new(filled("metadata_csum"));
     let by = |place: u64| {
-        let opts = CheckOptions::default().with(|o| o.superblock = Some(place));
+        let opts = CheckOptions { superblock: Some(place), ..CheckOptions::default() };
         check(Arc::clone(&device), &opts, &mut |_| {})
     };
     for place in [0, 1, 1023, 1025, 4 << 20, (16 << 20) - 1, 16 << 20, u64::MAX - 5, u64::MAX] {

@@ -14,14 +14,14 @@ use extol_testkit::{Image, Need, Scratch, require, run_ok, tool};
 
 fn volume(features: &str) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(24 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push(features.to_owned());
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     device
 }
 
 fn report_on(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
-    let opts = CheckOptions::default().with(|o| o.recovery = recovery);
+    let opts = CheckOptions { recovery, ..CheckOptions::default() };
     check(Arc::new(device), &opts, &mut |_| {})
 }
 
@@ -326,7 +326,8 @@ fn a_dirty_volume_needs_its_external_journal() {
         report_on(image.snapshot(), Recovery::InMemory),
         Err(CheckError::Unsupported(_))
     ));
-    let opts = CheckOptions::default().with(|o| o.journal = Some(Arc::new(image.snapshot())));
+    let opts =
+        CheckOptions { journal: Some(Arc::new(image.snapshot())), ..CheckOptions::default() };
     let other = check(Arc::new(image), &opts, &mut |_| {});
     assert!(matches!(other, Err(CheckError::Unsupported(_))));
 }

@@ -17,7 +17,7 @@ const LEN: usize = 5000;
 /// Two files and a symbolic link with values in inodes: 12 and 13 share one.
 fn volume() -> MemDevice {
     let device = Arc::new(MemDevice::new(16 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push("ea_inode,^has_journal,^orphan_file".to_owned());
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     let fs =
@@ -103,7 +103,7 @@ fn a_flipped_bit_in_a_value_is_found() {
 #[test]
 fn a_zero_byte_in_a_name_is_found() {
     let device = Arc::new(MemDevice::new(16 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push("^metadata_csum,^has_journal,^orphan_file".to_owned());
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     let open = |device: &Arc<MemDevice>| {

@@ -16,7 +16,7 @@ const LEN: usize = 300_000;
 /// volume.
 fn volume() -> (Arc<MemDevice>, Vec<(u64, u64)>) {
     let device = Arc::new(MemDevice::new(24 << 20));
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push("verity".to_owned());
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     let fs = Ext4::open(Arc::clone(&device) as _, &MountOptions::default()).expect("open");

@@ -103,10 +103,7 @@ pub fn parse_with<T: Parser>(mut command: clap::Command, words: &[OsString]) -> 
         }
         _ => {
             let mut name = command.get_name().to_owned();
-            let is_meant = |sub: &&clap::Command| {
-                let mut names = sub.get_name_and_visible_aliases().into_iter();
-                words.get(1).is_some_and(|word| names.any(|name| word == name))
-            };
+            let is_meant = |sub: &&clap::Command| words.get(1).is_some_and(|w| w == sub.get_name());
             if let Some(sub) = command.get_subcommands().find(is_meant)
                 && sub.get_name() != "help"
             {

@@ -132,11 +132,13 @@ fn check(
     }
     let named = volume::name(source)?;
     let opened = open(&named, args.mounted)?;
-    let mut opts = CheckOptions::default();
-    opts.superblock = superblock(args, source)?;
-    opts.recovery = if args.as_is { Recovery::Ignore } else { Recovery::InMemory };
-    opts.journal = args.journal.as_deref().map(|path| journal(path, args.mounted)).transpose()?;
-    opts.max_findings = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let opts = CheckOptions {
+        superblock: superblock(args, source)?,
+        recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
+        journal: args.journal.as_deref().map(|path| journal(path, args.mounted)).transpose()?,
+        max_findings: usize::try_from(args.limit).unwrap_or(usize::MAX),
+        ..CheckOptions::default()
+    };
     let bar = progress::steps(STEPS, "checking".to_owned());
     let report = extol::check::check(opened.device.clone(), &opts, &mut |at| {
         bar.set_position(position(at));

@@ -313,7 +313,6 @@ pub fn example(dry_run: bool) -> Report {
         verbose: true,
         json: true,
         options: Vec::new(),
-        no_sandbox: true,
         source: PathBuf::new(),
         more: Vec::new(),
     };

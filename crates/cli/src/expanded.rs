@@ -1,22 +1,14 @@
-//! Compressed images: each is expanded once, into a file that is read in its place.
+//! Compressed images: each command expands one once, into a file without a name, and reads that.
 //!
-//! ```text
-//!   claimed ─► expanded already, by this command or an earlier one (kept.rs)? ─ yes ─► read
-//!                └ no: a file without a name ─► filled, in the sandbox ─► kept, if it may be
-//! ```
-//!
-//! The file is among those that are kept; else in the directory that `TMPDIR` names, or beside the
-//! image, for this command alone. It is bounded: by `-o expand=` ([`MOST`]), and by the free space
-//! there, of which [`SPARED`] is left. Zeros are holes in it, which take none; an empty volume is
-//! packed a thousand times smaller and more, so how far bytes become more is no bound.
-
-mod kept;
+//! The file is beside the image, or in the directory that `TMPDIR` names. It is bounded: by
+//! `-o expand=` ([`MOST`]), and by the free space there, of which [`SPARED`] is left. Zeros are
+//! holes in it, which take none; an empty volume is packed a thousand times smaller and more, so
+//! how far bytes become more is no bound.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use extol::image::BuildError;
 use extol::image::source::{Compression, decoder};
@@ -27,27 +19,17 @@ use extol_cli_common::{Failure, Result, progress};
 use extol_proc::Shown as _;
 use rustix::fs::{Mode, OFlags};
 
-use kept::{Kept, Key};
-
 /// Most bytes that an image may have when it is expanded, unless `-o expand=` says otherwise.
 const MOST: u64 = 64 << 30;
 /// Free space that is left to others.
 const SPARED: u64 = 1 << 30;
 const CHUNK: usize = 256 << 10;
 
-/// What this process has expanded. (A command may open its volume several times.)
-static EXPANDED: Mutex<Vec<(Key, File)>> = Mutex::new(Vec::new());
-
 /// A file for the contents of a compressed image, opened before any byte of it is decoded.
 #[derive(Debug)]
 pub struct Room {
     known: Known,
     file: File,
-    key: Option<Key>,
-    /// It holds the contents.
-    is_full: bool,
-    /// Where it is kept then.
-    kept: Option<Kept>,
     /// Most bytes of the contents.
     most: u64,
     /// Most of them that take space.
@@ -67,19 +49,8 @@ impl Room {
         if !claimed.device().is_read_only() {
             return Err(fail(&format_args!("which is only read: {}", known.advice)));
         }
-        let most = name.expand.unwrap_or(MOST);
-        let key = claimed.metadata().map(|file| Key::of(&file));
-        let mut kept = Kept::open();
-        if let Some((key, file)) = key.clone().and_then(|key| expanded(key, kept.as_ref()))
-            && file.metadata().is_ok_and(|file| file.len() <= most)
-        {
-            let key = Some(key);
-            return Ok(Some(Self { known, file, key, is_full: true, kept: None, most, space: 0 }));
-        }
-        let own = kept.as_ref().map(|kept| kept.path.clone());
-        let dirs: Vec<_> = own.into_iter().chain(dirs(claimed.path())).collect();
+        let dirs = dirs(claimed.path());
         let opened = dirs.iter().find_map(|dir| Some((unnamed(dir).ok()?, dir)));
-        kept = kept.filter(|kept| opened.as_ref().is_some_and(|(_, dir)| **dir == kept.path));
         let Some((file, dir)) = opened else {
             return Err(fail(&"and there is no directory for its contents: set TMPDIR"));
         };
@@ -89,12 +60,7 @@ impl Room {
             let why = format!("and {} has no space for its contents: set TMPDIR", dir.shown());
             return Err(fail(&why));
         }
-        Ok(Some(Self { known, file, key, is_full: false, kept, most, space }))
-    }
-
-    /// The directory in which the contents will be kept.
-    pub fn dir(&self) -> Option<&Path> {
-        self.kept.as_ref().map(|kept| kept.path.as_path())
+        Ok(Some(Self { known, file, most: name.expand.unwrap_or(MOST), space }))
     }
 
     /// Expands the image.
@@ -105,21 +71,7 @@ impl Room {
         let fail = |why: String| {
             Failure::about(name.typed.shown(), format_args!("is {}: {why}", self.known.what))
         };
-        if self.is_full {
-            return Ok(claimed.with_contents(self.file));
-        }
         self.expand(claimed.device()).map_err(fail)?;
-        // (What has changed meanwhile may be half of one and half of the other.)
-        let is_same = |key: &Key| claimed.metadata().is_some_and(|file| Key::of(&file) == *key);
-        if let Some(key) = self.key.filter(is_same) {
-            if let Some(kept) = self.kept {
-                // (What cannot be kept is expanded again.)
-                let _ = kept.keep(&self.file, &key);
-            }
-            if let Ok(file) = self.file.try_clone() {
-                EXPANDED.lock().unwrap_or_else(PoisonError::into_inner).push((key, file));
-            }
-        }
         Ok(claimed.with_contents(self.file))
     }
 
@@ -153,15 +105,7 @@ impl Room {
     }
 }
 
-/// What was expanded from a file as it is.
-fn expanded(key: Key, kept: Option<&Kept>) -> Option<(Key, File)> {
-    let own = EXPANDED.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = own.iter().find(|(of, _)| *of == key).and_then(|(_, file)| file.try_clone().ok());
-    let file = own.or_else(|| kept?.find(&key))?;
-    Some((key, file))
-}
-
-/// Where contents may be.
+/// Where contents may be kept.
 fn dirs(image: &Path) -> Vec<PathBuf> {
     let beside = image.canonicalize().ok().and_then(|path| Some(path.parent()?.to_owned()));
     let asked = std::env::var_os("TMPDIR").map(PathBuf::from);

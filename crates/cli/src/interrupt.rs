@@ -24,8 +24,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::confined;
-
 /// The signals that end a process in order.
 pub const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 
@@ -51,7 +49,6 @@ pub fn catch() -> Result<()> {
             .map_err(fail)?;
     }
     let wait = move || {
-        confined::seal();
         if let Some(signal) = signals.forever().next() {
             // (It may have come before the handler above was there.)
             note(signal);
@@ -75,7 +72,6 @@ pub fn exit_on_signals(before: fn()) -> Result<()> {
     let fail = |error| Failure::system(format_args!("cannot wait for signals: {error}"));
     let mut signals = Signals::new(heeded()).map_err(fail)?;
     let wait = move || {
-        confined::seal();
         if let Some(signal) = signals.forever().next() {
             note(signal);
             before();

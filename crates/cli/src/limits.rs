@@ -28,7 +28,8 @@ pub fn take_descriptors() -> Result<()> {
         );
         return Err(Failure::system(line));
     }
-    raise_descriptors();
+    // Where even that is refused, the soft limit is what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let soft = getrlimit(Resource::Nofile).current;
     match soft.filter(|soft| *soft < NEEDED) {
         None => Ok(()),
@@ -36,11 +37,4 @@ pub fn take_descriptors() -> Result<()> {
             "a mount needs {NEEDED} descriptors, and has {soft}: raise the limit (ulimit -n)"
         ))),
     }
-}
-
-/// Takes as many descriptors as this process may have. Where that is refused, the soft limit is
-/// what there is.
-pub fn raise_descriptors() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

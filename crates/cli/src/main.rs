@@ -25,10 +25,9 @@
 //!     ├── mkfs.rs         mkfs    staged.rs  a file that takes the place of another one
 //!     ├── resize.rs       resize    tune.rs  tune2fs's options
 //!     ├── defrag.rs       defrag, on a mount and on a volume that is not mounted
-//!     ├── files/          ls, cat, get, put, rm, chmod, verity … on a volume that is not mounted
+//!     ├── files/          ls, cat, cp, put, rm, chmod, verity … on a volume that is not mounted
 //!     ├── keys.rs         keys of encrypted files (-o key=, --key)
 //!     ├── as_typed.rs     paths in messages as they were typed    text_file.rs  scripts and lists
-//!     ├── confined.rs     the sandbox of commands on volumes that are not mounted
 //!     ├── interrupt.rs    Ctrl-C leaves nothing half made
 //!     ├── manual/         manual pages, completions of shells
 //!     └── volume.rs       the only module that opens volumes
@@ -41,7 +40,6 @@ mod args;
 mod as_typed;
 mod calendar;
 mod check;
-mod confined;
 mod connector;
 mod daemon;
 mod defrag;
@@ -71,7 +69,6 @@ mod quota;
 mod remount;
 mod resize;
 mod resize_mounted;
-mod resize_partition;
 mod resize_report;
 mod sandbox;
 mod signals;
@@ -115,7 +112,6 @@ fn run(words: &[OsString]) -> Result<()> {
 }
 
 fn carry_out(command: Command) -> Result<()> {
-    confined::plan(&command);
     match command {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)?),
         Command::MountMonitor(args) => monitor::run(&args),
@@ -136,10 +132,7 @@ fn carry_out(command: Command) -> Result<()> {
         Command::Mkfs(args) => mkfs::run(*args),
         Command::Ls(args) => files::ls(&args),
         Command::Cat(args) => files::cat(&args),
-        Command::Get(args) => files::get(&args),
-        Command::Find(args) => files::find(&args),
-        Command::Du(args) => files::du(&args),
-        Command::Df(args) => files::df(&args),
+        Command::Cp(args) => files::cp(&args),
         Command::Tar(args) => files::tar(&args),
         Command::Put(args) => files::change(&args),
         Command::Rm(args) => files::change(&args),

@@ -269,31 +269,33 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
         Some(BlockSize::AtLeast(bytes)) => (None, Some(bytes)),
         None => (None, None),
     };
-    let mut options = MkfsOptions::default();
-    options.fs_type = fs_type;
-    options.usage = args.usage.clone();
-    options.features = default_features(args);
-    options.size = args.size.map(|size| volume_bytes(size, block_size)).transpose()?;
-    options.block_size = block_size;
-    options.least_block_size = least_block_size;
-    options.cluster_size = args.cluster_size;
-    options.blocks_per_group = args.blocks_per_group;
-    options.groups_per_flex = args.flex_groups;
-    options.inode_size = args.inode_size;
-    options.bytes_per_inode = args.bytes_per_inode;
-    options.inodes = args.inodes.map(u64::from);
-    options.label = args.label.clone();
-    options.reserved_percent = args.reserved;
-    options.last_mounted = args.last_mounted.clone();
-    options.revision = args.revision;
-    options.uuid = args.uuid.clone();
-    options.force = args.force;
-    options.dry_run = args.dry_run;
-    options.only_superblocks = args.only_superblocks;
-    options.block_test = match args.test_blocks {
-        0 => None,
-        1 => Some(BlockTest::Read),
-        _ => Some(BlockTest::ReadWrite),
+    let mut options = MkfsOptions {
+        fs_type,
+        usage: args.usage.clone(),
+        features: default_features(args),
+        size: args.size.map(|size| volume_bytes(size, block_size)).transpose()?,
+        block_size,
+        least_block_size,
+        cluster_size: args.cluster_size,
+        blocks_per_group: args.blocks_per_group,
+        groups_per_flex: args.flex_groups,
+        inode_size: args.inode_size,
+        bytes_per_inode: args.bytes_per_inode,
+        inodes: args.inodes.map(u64::from),
+        label: args.label.clone(),
+        reserved_percent: args.reserved,
+        last_mounted: args.last_mounted.clone(),
+        revision: args.revision,
+        uuid: args.uuid.clone(),
+        force: args.force,
+        dry_run: args.dry_run,
+        only_superblocks: args.only_superblocks,
+        block_test: match args.test_blocks {
+            0 => None,
+            1 => Some(BlockTest::Read),
+            _ => Some(BlockTest::ReadWrite),
+        },
+        ..MkfsOptions::default()
     };
     if let Some(path) = &args.bad_blocks {
         options.bad_blocks = block_list(path)?;

@@ -246,7 +246,7 @@ pub fn make_read_only(dir: &Path, id: u64) -> Result<()> {
 fn config_of<'a>(words: impl Iterator<Item = &'a OsString>) -> MountConfig {
     // (Extol's mounts have no other words.)
     let words: Vec<_> = words.filter_map(|word| options::text_of(word)).collect();
-    let mut config = MountConfig::default().with(|o| o.flags = MountFlags::empty());
+    let mut config = MountConfig { flags: MountFlags::empty(), ..MountConfig::default() };
     // What the kernel shows of a mount with strictatime is no word about access times. A remount
     // that names another flag of them makes it relatime unless it names this one, too.
     if !words.iter().any(|word| matches!(*word, "relatime" | "noatime")) {

@@ -1,5 +1,5 @@
-//! `extol resize`: a volume that is not mounted becomes larger or smaller, and its partition larger
-//! before it (`resize_partition.rs`). One that is mounted becomes larger (`resize_mounted.rs`).
+//! `extol resize`: a volume that is not mounted becomes larger or smaller.
+//! (`resize_mounted.rs`: one that is mounted becomes larger.)
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use crate::args::ResizeArgs;
 use crate::options::Opening;
 use crate::resize_report::{Report, Smallest};
 use crate::volume::{
-    self, Minimum, ResizeError, ResizeProgress, Resized, Source, Target, Volume, VolumeOptions,
+    self, Minimum, ResizeError, ResizeProgress, Resized, Size, Source, Target, Volume,
+    VolumeOptions,
 };
-use crate::{interrupt, options, resize_mounted, resize_partition};
+use crate::{interrupt, options, resize_mounted};
 
 /// Makes a volume larger or smaller.
 pub fn run(args: &ResizeArgs) -> Result<()> {
@@ -25,9 +26,6 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     }
     interrupt::catch()?;
     let source = Source { path: &args.source, part };
-    if args.partition_only {
-        return resize_partition::alone(args, source);
-    }
     if args.print_minimum {
         let found = minimum(args, source, &options)?;
         interrupt::check()?;
@@ -37,10 +35,8 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         return interrupt::check();
     }
     let about = |why: &dyn std::fmt::Display| Failure::about(args.source.shown(), why);
-    let partition = resize_partition::before(args, source, &options)?;
-    // (What --minimum found, or the partition became longer for, was checked just before.)
-    let is_checked = args.minimum || partition.is_some();
-    let volume = volume::open_to_resize(source, &options, !args.force && !is_checked)
+    // (What --minimum found was checked just before.)
+    let volume = volume::open_to_resize(source, &options, !args.force && !args.minimum)
         .map_err(|failure| resize_mounted::mention_mount(&args.source, failure))?;
     let resized = resize(args, &volume);
     let closed = volume::close(&volume).map_err(|error| about(&error));
@@ -48,7 +44,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     closed?;
     // (A device, and a member of an image, never change their size.)
     let keeps = (part.window.offset != 0 || part.window.limit.is_some()) && args.source.is_file();
-    Report::of(&args.source, resized).of_part(keeps).with_partition(partition).print(args)?;
+    Report::of(&args.source, resized).of_part(keeps).print(args)?;
     interrupt::check()
 }
 
@@ -77,9 +73,7 @@ fn minimum(args: &ResizeArgs, source: Source<'_>, options: &VolumeOptions) -> Re
 
 fn resize(args: &ResizeArgs, volume: &Arc<Volume>) -> Result<Resized> {
     let about = |why: &dyn std::fmt::Display| Failure::about(args.source.shown(), why);
-    let block = u64::from(volume.block_size());
-    let now = volume.stats().blocks.saturating_mul(block);
-    let target = match args.size.map(|size| size.bytes(now, block)) {
+    let target = match args.size.map(|size| Size::bytes(size, volume.block_size().into())) {
         _ if args.minimum => Target::Minimum,
         Some(bytes) => bytes.map(Target::Bytes).map_err(|error| about(&error))?,
         None => Target::Device,

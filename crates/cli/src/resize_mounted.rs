@@ -64,9 +64,6 @@ pub fn run(args: &ResizeArgs, dir: &Path) -> Result<()> {
         let line = "is mounted, and can only become larger: unmount it first";
         return Err(about(&line));
     }
-    if args.partition_only {
-        return Err(about(&"is mounted: --partition-only is for volumes that are not"));
-    }
     if !args.options.is_empty() {
         let line = "is mounted: -o is for volumes that are not";
         return Err(Failure::usage(format_args!("{}: {line}", args.source.shown())));
@@ -79,9 +76,7 @@ pub fn run(args: &ResizeArgs, dir: &Path) -> Result<()> {
     if stats.frozen {
         return Err(about(&"the volume is frozen; extol thaw ends that"));
     }
-    let block = u64::from(stats.block_size);
-    let now = stats.blocks.saturating_mul(block);
-    let bytes = args.size.map(|size| size.bytes(now, block));
+    let bytes = args.size.map(|size| size.bytes(stats.block_size.into()));
     let bytes = bytes.transpose().map_err(|error| about(&error))?;
     interrupt::catch()?;
     let resized = repeat(args, dir, &mounted, bytes)

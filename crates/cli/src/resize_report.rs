@@ -9,7 +9,7 @@ use extol_vfs::{Resized, bytes_text};
 use serde::Serialize;
 
 use crate::args::ResizeArgs;
-use crate::volume::{Minimum, PartitionResized};
+use crate::volume::Minimum;
 
 /// What became of a volume.
 #[derive(Serialize, Debug)]
@@ -29,7 +29,6 @@ pub struct Report {
     blocks_target: u64,
     went_to_meta_bg: bool,
     device_bytes: u64,
-    partition: Option<PartitionShown>,
     /// The device is the disk of a qcow2 image.
     #[serde(skip)]
     is_qcow2: bool,
@@ -56,7 +55,6 @@ impl Report {
             blocks_target: target,
             went_to_meta_bg,
             device_bytes: device,
-            partition: None,
             is_qcow2: extol_block::open::disk_image(source).is_some(),
         }
     }
@@ -64,11 +62,6 @@ impl Report {
     /// As that; `is_part`: the volume is a part of a file, whose length does not change.
     pub fn of_part(self, is_part: bool) -> Self {
         Self { is_part, ..self }
-    }
-
-    /// As that, with what became of the partition before.
-    pub fn with_partition(self, partition: Option<PartitionResized>) -> Self {
-        Self { partition: partition.map(PartitionShown::of), ..self }
     }
 
     /// Prints it, unless the user wants to hear nothing.
@@ -82,8 +75,7 @@ impl Report {
     fn text(&self) -> String {
         let name = self.source.shown();
         let Self { outcome, blocks_before, blocks, block_size, bytes, .. } = self;
-        let mut text = self.partition.map(|part| part.line(&self.source)).unwrap_or_default();
-        text += &match *outcome {
+        let mut text = match *outcome {
             "same" => format!("{name}: has {blocks} blocks of {block_size} bytes, nothing to do\n"),
             _ => format!(
                 "{name}: {outcome} from {blocks_before} to {blocks} blocks of {block_size} bytes \
@@ -117,59 +109,6 @@ impl Report {
             };
         }
         text
-    }
-}
-
-/// What became of a partition.
-#[derive(Clone, Copy, Serialize, Debug)]
-struct PartitionShown {
-    number: u32,
-    bytes_before: u64,
-    bytes: u64,
-}
-
-impl PartitionShown {
-    fn of(done: PartitionResized) -> Self {
-        Self { number: done.number, bytes_before: done.before, bytes: done.bytes }
-    }
-
-    fn line(self, source: &Path) -> String {
-        let (name, Self { number, bytes_before, bytes }) = (source.shown(), self);
-        match bytes.cmp(&bytes_before) {
-            std::cmp::Ordering::Equal => {
-                format!("{name}: partition {number} has {bytes} bytes, nothing to do\n")
-            }
-            order => {
-                let outcome = if order.is_gt() { "grew" } else { "shrank" };
-                format!(
-                    "{name}: partition {number} {outcome} from {bytes_before} to {bytes} bytes\n"
-                )
-            }
-        }
-    }
-}
-
-/// What became of a partition alone.
-#[derive(Serialize, Debug)]
-pub struct PartitionReport {
-    #[serde(skip)]
-    source: PathBuf,
-    partition: PartitionShown,
-}
-
-impl PartitionReport {
-    /// Of what was done.
-    pub fn of(source: &Path, done: PartitionResized) -> Self {
-        Self { source: source.to_owned(), partition: PartitionShown::of(done) }
-    }
-
-    /// Prints it, unless the user wants to hear nothing.
-    pub fn print(&self, args: &ResizeArgs) -> Result<()> {
-        match (args.json, args.quiet) {
-            (true, _) => print_json(json_text(self)?),
-            (_, true) => Ok(()),
-            _ => print(self.partition.line(&self.source)),
-        }
     }
 }
 

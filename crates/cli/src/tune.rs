@@ -16,7 +16,7 @@ use crate::args::TuneArgs;
 use crate::files::when;
 use crate::inspect;
 use crate::options::Opening;
-use crate::volume::{self, LostJournal, Request, ReservedBlocks, Source, TuneError};
+use crate::volume::{self, Request, ReservedBlocks, Source, TuneError};
 use crate::{interrupt, maintenance, options};
 
 /// Changes properties of a volume.
@@ -45,18 +45,13 @@ pub fn run(args: &TuneArgs) -> Result<()> {
     if options.access.read_only {
         return Err(Failure::usage("ro and norecovery cannot be used with tune"));
     }
-    if request.clear_mmp && args.force == 0 {
+    if request.clear_mmp && !args.force {
         return Err(Failure::usage(
             "clear_mmp needs -f: if another host has the volume, both destroy it",
         ));
     }
     interrupt::catch()?;
-    request.lost_journal = match args.force {
-        0 => LostJournal::No,
-        1 => LostJournal::Empty,
-        _ => LostJournal::WithChanges,
-    };
-    let checks = args.force == 0 && request.may_spread_damage();
+    let checks = !args.force && request.may_spread_damage();
     let tuned = volume::tune(source, &options, checks, &request)?;
     show(args, tuned.changes.iter().map(Changed::from).collect(), &tuned.notes)?;
     if args.list {

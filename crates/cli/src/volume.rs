@@ -18,11 +18,11 @@ mod told;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use extol_block::open::{self, Layer, OpenFailed, OpenName, Opened, Window};
 use extol_block::{Direct, FileDevice, OpenOptions};
-use extol_cli_common::{Failure, Result, warn};
+use extol_cli_common::{Failure, Result};
 use extol_fuse::{BlockMount, Claim};
 use extol_proc::Shown as _;
 
@@ -33,25 +33,22 @@ use crate::sandbox;
 use change::require_clean;
 use told::claim_told;
 
-pub use change::{
-    check_to_resize, minimum, open_to_resize, resize_partition, size_and_block, tune,
-};
+pub use change::{minimum, open_to_resize, tune};
 pub use make::{
     NoSource, claim_for_mkfs, holds_something, is_own_file, is_whole_file, journal_device,
     make_volume, mkfs, no_source, refuse_read_only_image,
 };
 pub use others::{is_write_protected, written_by_others};
 pub use read::{
-    Descriptors, Known, external_journal, find_superblock, header, info, is_marked_read_only,
-    is_volume, journal, partitions, replay,
+    Known, external_journal, find_superblock, header, info, is_marked_read_only, journal,
+    partitions, replay,
 };
 pub use told::open_told;
 
 pub use extol::mkfs::{BlockTest, CreatorOs, FsType, MkfsOptions, OnError, Summary};
 pub use extol::options::Keys;
 pub use extol::resize::{Minimum, ResizeError, ResizeProgress, Resized, Target};
-pub use extol::tune::{LostJournal, Request, ReservedBlocks, TuneError};
-pub use extol_block::open::{PartitionResized, PartitionRoom};
+pub use extol::tune::{Request, ReservedBlocks, TuneError};
 pub use extol_vfs::Size;
 
 pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
@@ -79,32 +76,21 @@ impl<'a> From<&'a PathBuf> for Source<'a> {
 
 /// What a word of the command line names.
 pub fn name(source: Source<'_>) -> Result<OpenName> {
-    let mut name = OpenName::parse(&untagged(source.path)?, source.part.window)
+    let mut name = OpenName::parse(source.path, source.part.window)
         .map_err(|error| cannot_open(source.path, &error))?;
-    name.typed = source.path.to_owned();
     name.expand = source.part.expand;
     name.backing = source.part.backing.cloned().unwrap_or_default();
     Ok(name)
 }
 
-/// The device that a tag names (`LABEL=`); another word as it is. A tag is looked for once: in a
-/// sandbox no device is open to it.
+/// The device that a tag names (`LABEL=`); another word as it is.
 pub fn untagged(word: &Path) -> Result<PathBuf> {
-    static KNOWN: Mutex<Vec<(PathBuf, PathBuf)>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, device)) = known.iter().find(|(tag, _)| tag == word) {
-        return Ok(device.clone());
-    }
-    let found = open::resolve(word).map_err(|error| cannot_open(word, &error))?;
-    if found != word {
-        known.push((word.to_owned(), found.clone()));
-    }
-    Ok(found)
+    open::resolve(word).map_err(|error| cannot_open(word, &error))
 }
 
 /// Where the partition of a name is.
 pub fn place(name: &OpenName) -> Result<Window> {
-    let opened = open_told(name, &OpenOptions::read_only().exclusive(false));
+    let opened = open::open(name, &OpenOptions::read_only().exclusive(false));
     let opened = opened.map_err(|error| cannot_open(&name.typed, &error))?;
     Ok(match opened.layers.last() {
         Some(Layer::Partition(part)) => Window { offset: part.start, limit: Some(part.len) },
@@ -124,14 +110,8 @@ pub fn open(source: Source<'_>, options: &VolumeOptions) -> Result<Arc<Volume>> 
     let how = open_options(&options);
     open_journal_part(&mut options, &how)?;
     options = options.for_opened(&opened);
-    let volume = Volume::open(opened.device.clone(), &options)
-        .map_err(|error| refused(&named, &opened, &options, not_mounted(&error)))?;
-    if options.access.read_only
-        && let Some(why) = extol::truncated(&opened.device, options.access.superblock)
-    {
-        warn(format_args!("{}: {why}", named.typed.shown()));
-    }
-    Ok(volume)
+    Volume::open(opened.device.clone(), &options)
+        .map_err(|error| refused(&named, &opened, &options, not_mounted(&error)))
 }
 
 /// The words of a failure for a command that mounts nothing.

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let made = mkfs(
         &*device,
-        &MkfsOptions::default().with(|o| o.label = Some("tree".into())),
+        &MkfsOptions { label: Some("tree".into()), ..MkfsOptions::default() },
         &mut |_| {},
     )?;
     println!("{} blocks of {} bytes, {} inodes", made.blocks, made.block_size, made.inodes);

@@ -9,7 +9,7 @@ use extol_fscrypt::{
 use extol_jbd2::Handle;
 use extol_ondisk::xattr::index;
 use extol_ondisk::{Compat, FileType, InodeFlags, RoCompat};
-use extol_vfs::{FsError, Result, XattrSet, note_secret};
+use extol_vfs::{FsError, Result, XattrSet};
 
 use crate::error;
 use crate::inline;
@@ -41,7 +41,6 @@ pub(crate) fn check_built() -> Result<()> {
 /// the key is there.
 pub(crate) fn names_key(vol: &Volume, node: &Node) -> Result<Option<Arc<FileKey>>> {
     let Some(context) = keyed_context(vol, node)? else { return Ok(None) };
-    note_secret();
     let casefold = node.raw.flags.contains(InodeFlags::CASEFOLD);
     let of = Of { ino: node.ino.0, casefold, context };
     Ok(vol.name_keys.get(of, |of| {

@@ -4,8 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use extol_block::DeviceError;
 use extol_block::open::OpenFailed;
-use extol_block::{DeviceError, InUse};
 use extol_jbd2::JournalError;
 use extol_ondisk::OnDiskError;
 use extol_proc::Shown as _;
@@ -95,12 +95,6 @@ impl From<DeviceError> for OpenError {
     fn from(e: DeviceError) -> Self {
         let errno = errno_of(&e.source);
         Self { line: e.to_string(), kind: e.source.kind(), errno }
-    }
-}
-
-impl From<InUse> for OpenError {
-    fn from(e: InUse) -> Self {
-        Self::busy(e.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod batch;
 mod blocks;
-mod closable;
+mod claim;
 mod current;
 mod encryption;
 mod handle;
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use extol_block::{Claim, SharedDevice};
+use extol_block::SharedDevice;
 use extol_sync::plain::Mutex;
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, Defragmented, DirEntry, EnableVerity, Fallocate,
@@ -35,7 +35,7 @@ use crate::ops::listing::{self, Listed, Listing};
 use crate::ops::{attrs, create, files, names, references, rename, verity, xattrs};
 use crate::tune;
 pub use batch::Batch;
-use closable::Closable;
+use claim::{Claim, Closable};
 use current::{Current, Held};
 
 /// An open ext2, ext3 or ext4 volume.
@@ -298,7 +298,7 @@ impl FileSystem for Ext4 {
         self.change_names(&[dir], |fs| names::rmdir(fs, dir, name), |_, ()| {})
     }
 
-    fn rename_at(
+    fn rename(
         &self,
         dir: u32,
         name: &[u8],

@@ -58,7 +58,7 @@ pub fn mount(
     config: &MountConfig,
 ) -> Result<Mounted, MountError> {
     let read_only = config.read_only || fs.is_read_only();
-    let config = config.clone().with(|o| o.read_only = read_only);
+    let config = MountConfig { read_only, ..config.clone() };
     let fs: Arc<dyn Mountable> = Arc::<Ext4>::clone(fs);
     let mount = Mount::new(fs, dir.as_ref(), &config)?;
     Ok(Mounted { stopper: mount.stopper(), mount: Some(mount) })

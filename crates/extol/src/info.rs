@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use extol_block::{Claim, SharedDevice};
+use extol_block::SharedDevice;
 use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::{LogMap, recovery};
 use extol_ondisk::mmp::Mmp;
@@ -17,10 +17,7 @@ use crate::find_journal;
 use crate::mount::journal as journals;
 use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::options::MountOptions;
-use crate::superblock::{
-    geometry, geometry_by, has_orphans, read_superblock, text, write_superblock,
-};
-use crate::truncated;
+use crate::superblock::{geometry, has_orphans, read_superblock, text, write_superblock};
 
 /// A volume's superblock in words.
 #[derive(Clone, Debug, Serialize)]
@@ -99,15 +96,14 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
 /// # Errors
 /// As [`info`], and if the external journal cannot be opened or is not this volume's.
 pub fn info_with(device: &SharedDevice, options: &MountOptions) -> OpenResult<Info> {
-    let device = &truncated::whole(device, options.access.superblock);
     let sb = read_superblock(&**device, options.access.superblock)?;
-    // What is shown is read, and nothing is written.
-    let reading = options.clone().read_only();
-    let geo = geometry_by(&**device, &sb, &reading.access)?;
+    let geo = geometry(&**device, &sb)?;
     let mut list = sb.feature_compat.names();
     list.extend(sb.feature_incompat.names());
     list.extend(sb.feature_ro_compat.names());
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
+    // What is shown is read, and nothing is written.
+    let reading = options.clone().read_only();
     let names_journal = options.journal.path.is_some() || options.journal.device.is_some();
     let log = match has_journal {
         true if sb.journal_inum != 0 => find_journal::find(device, &sb, &geo, &reading).ok(),
@@ -187,7 +183,6 @@ pub struct Header {
 /// # Errors
 /// If it is not an ext4 volume.
 pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
-    let device = &truncated::whole(device, place);
     let superblock = read_superblock(&**device, place)?;
     if superblock.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         // Its own superblock is in the block behind.
@@ -198,10 +193,7 @@ pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
         let journal = read.ok().and_then(|()| JournalSuperblock::decode(&block).ok());
         return Ok(Header { superblock, geometry: None, journal, mmp: None });
     }
-    let mut geo = geometry(&**device, &superblock)?;
-    if let Some(kib) = place {
-        geo = geo.with_descriptors_of(kib.saturating_mul(1024));
-    }
+    let geo = geometry(&**device, &superblock)?;
     let journal = (superblock.journal_inum != 0)
         .then(|| find_journal::find(device, &superblock, &geo, &MountOptions::default()).ok())
         .flatten()
@@ -216,14 +208,11 @@ pub fn header(device: &SharedDevice, place: Option<u64>) -> OpenResult<Header> {
     Ok(Header { journal, mmp: mmp.flatten(), geometry: Some(geo), superblock })
 }
 
-/// The descriptors of all groups, each of which may be damaged.
+/// The descriptors of all groups.
 ///
 /// # Errors
-/// If they cannot be read.
-pub fn group_descriptors(
-    device: &SharedDevice,
-    header: &Header,
-) -> OpenResult<Vec<extol_ondisk::Result<GroupDesc>>> {
+/// If one of them cannot be read.
+pub fn group_descriptors(device: &SharedDevice, header: &Header) -> OpenResult<Vec<GroupDesc>> {
     let Some(geo) = &header.geometry else {
         return refuse("this is an external journal, not a file system");
     };
@@ -236,7 +225,8 @@ pub fn group_descriptors(
             device.read_at(&mut block, at.offset(geo.block_size))?;
         }
         let bytes = &block[offset..offset + usize::from(geo.desc_size)];
-        descriptors.push(GroupDesc::decode(bytes, geo, group));
+        let desc = GroupDesc::decode(bytes, geo, group);
+        descriptors.push(desc.map_err(|e| OpenError::new(format!("group {}: {e}", group.0)))?);
     }
     Ok(descriptors)
 }
@@ -305,8 +295,7 @@ impl fmt::Display for Info {
 /// Linux or e2fsck.
 ///
 /// # Errors
-/// If it is not an ext4 volume, cannot be recovered, is open in this process, or (MMP) another host
-/// has it.
+/// If it is not an ext4 volume, cannot be recovered, or (MMP) another host has it.
 pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Replayed> {
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
@@ -317,7 +306,6 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     {
         return Ok(Replayed::of(None));
     }
-    let _claim = Claim::take(&**device, true)?;
     if features::check(&sb, &geo, false).is_err() {
         return replay_log(device, &sb, &geo, options);
     }
@@ -365,7 +353,6 @@ pub fn recovered(
     device: &SharedDevice,
     options: &MountOptions,
 ) -> OpenResult<(SharedDevice, Replayed)> {
-    let device = &truncated::whole(device, None);
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
     features::check(&sb, &geo, true)?;
@@ -391,12 +378,11 @@ pub fn inspect_journal(
     device: &SharedDevice,
     options: &MountOptions,
 ) -> OpenResult<extol_jbd2::inspect::JournalReport> {
-    let device = &truncated::whole(device, options.access.superblock);
     let sb = read_superblock(&**device, options.access.superblock)?;
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
         return inspect_journal_device(device, &sb);
     }
-    let geo = geometry_by(&**device, &sb, &options.clone().read_only().access)?;
+    let geo = geometry(&**device, &sb)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         return refuse("the volume has no journal");
     }

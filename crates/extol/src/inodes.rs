@@ -46,7 +46,6 @@
 //! Locking: shard lock, then (only by `try_write`) a cell's lock.
 
 mod cell;
-mod seen;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -60,7 +59,6 @@ use extol_vfs::{FsError, OpenNr, Result};
 use foldhash::fast::RandomState;
 
 pub(crate) use cell::{Cell, InodeState, WriteGuard};
-pub(crate) use seen::Seen;
 
 use crate::node::Node;
 use crate::volume::Volume;

@@ -54,7 +54,6 @@
 //! | feature | default | with it | without it |
 //! | --- | --- | --- | --- |
 //! | `check` | yes | `extol::check` | |
-//! | `crash` | no | `Ext4::crash`: a volume stops as by a power cut, for tests of recovery | |
 //! | `encryption` | yes | encrypted files, given their keys | no key is accepted; encrypted directories and files are refused (EOPNOTSUPP) |
 //! | `image` | yes | `extol::mkfs`, `extol::image` | |
 //! | `io-uring` | yes | a disk gets batches of writes at once | one by one |
@@ -75,7 +74,7 @@
 //! * `Maintenance`, requests about the whole volume (sync, checkpoint, freeze).
 //!
 //! ```text
-//!   path  fuse  by_name         by path; as a mount; a volume that is not open     lib
+//!   path  fuse                  by path; as a mount                              lib
 //!   ext4                        handle for programs, by inode
 //!   check                       comparing a volume with itself
 //!   info  stats                 properties, counters
@@ -96,7 +95,6 @@
 //!   alloc                       free blocks and inodes
 //!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
 //!   keys  encryption  name_keys  runtime_options  fast_commit_support
-//!   truncated                   what is there of a volume that was cut
 //!   superblock  node  options  error  sys
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
@@ -108,8 +106,6 @@
 //! ([`extol_sync::rank`]).
 
 pub(crate) mod alloc;
-#[cfg(feature = "check")]
-pub mod by_name;
 #[cfg(feature = "check")]
 pub mod check;
 pub(crate) mod data;
@@ -152,7 +148,6 @@ mod stats;
 pub(crate) mod superblock;
 mod sys;
 pub(crate) mod throttle;
-mod truncated;
 pub mod tune;
 #[cfg(feature = "verity")]
 pub(crate) mod verity;
@@ -188,4 +183,3 @@ pub use path::{File, OpenOptions, ReadDir};
 pub use services::lazy_init::LazyInitStats;
 pub use stats::Stats;
 pub use throttle::ThrottleStats;
-pub use truncated::truncated;

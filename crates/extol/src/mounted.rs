@@ -4,21 +4,20 @@
 //! options, background threads. Operations (`ops`), the services and a remount get a reference to
 //! it. Its locks are in docs/design/lock-order.md.
 
-pub(crate) mod times;
-
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use extol_block::{DeviceError, SharedDevice};
 use extol_jbd2::Handle;
 use extol_jbd2::recovery::OverlayDevice;
 use extol_ondisk::geometry::GOOD_OLD_INODE_SIZE;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Incompat, InodeFlags, InodeNr, RoCompat, Superblock};
+use extol_ondisk::{Compat, Incompat, InodeFlags, InodeNr, RoCompat, Superblock, Time};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Tally, Wakeup};
-use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result};
+use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::{Run, SuperCell};
 use crate::data::cache::DataCache;
@@ -45,7 +44,6 @@ use crate::throttle::Throttle;
 use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 use crate::xattr::Values;
-use times::timestamp;
 
 /// Mount options that a remount cannot change, and values that follow from them.
 #[derive(Debug)]
@@ -146,6 +144,21 @@ impl std::fmt::Debug for MountedFs {
 }
 
 impl MountedFs {
+    /// The time now, as inodes store it.
+    pub fn now(&self) -> Time {
+        let now: Duration = self.clock.wall();
+        self.time(Timestamp { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() })
+    }
+
+    /// A time as the volume's inodes can hold it: those of 128 bytes have 32 bits of seconds and no
+    /// fraction.
+    pub fn time(&self, t: Timestamp) -> Time {
+        if self.vol.geo.inode_size <= 128 {
+            return Time { sec: t.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX)), nsec: 0 };
+        }
+        time(t)
+    }
+
     /// Err unless the volume may be written.
     pub fn check_writable(&self) -> Result<()> {
         if self.read_only.load(Ordering::Acquire) || self.vol.journal.check_aborted().is_err() {
@@ -354,9 +367,8 @@ impl MountedFs {
         Values::new(&self.orphans, self.now())
     }
 
-    /// Attributes of an inode, which count as read.
+    /// Attributes of an inode.
     pub fn attr(&self, st: &InodeState) -> Attr {
-        st.seen.set();
         let raw = &st.node.raw;
         let (major, minor) = match st.kind() {
             Some(extol_ondisk::FileType::CharDevice | extol_ondisk::FileType::BlockDevice) => {
@@ -420,6 +432,22 @@ impl MountedFs {
 /// From the on-disk kind.
 pub(crate) fn kind_of(kind: Option<extol_ondisk::FileType>) -> FileKind {
     dir::kind_of(kind).unwrap_or(FileKind::Regular)
+}
+
+/// From an inode's time.
+pub(crate) fn timestamp(t: Time) -> Timestamp {
+    Timestamp { sec: t.sec, nsec: t.nsec }
+}
+
+/// To an inode's time. At both ends of the range the fraction is dropped, as Linux does.
+fn time(t: Timestamp) -> Time {
+    if t.sec <= Time::MIN_SEC {
+        Time { sec: Time::MIN_SEC, nsec: 0 }
+    } else if t.sec >= Time::MAX_SEC {
+        Time { sec: Time::MAX_SEC, nsec: 0 }
+    } else {
+        Time { sec: t.sec, nsec: t.nsec.min(999_999_999) }
+    }
 }
 
 /// (Here because it needs the orphan list, which stands above the inodes.)

@@ -6,7 +6,6 @@ use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
 use extol_vfs::bytes_text;
 
 use crate::error::{OpenError, OpenResult, refuse};
-use crate::options::AccessOptions;
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
 pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
@@ -27,14 +26,6 @@ pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenRes
     })
 }
 
-/// The refusal of a volume whose device is too short for it, where it would be written.
-pub(crate) fn truncation(need: u128, size: u64) -> String {
-    format!(
-        "the volume is truncated: it should have {need} bytes and has {size}: what is there can be \
-         read (-o ro)"
-    )
-}
-
 /// Checks what does not need the journal.
 pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geometry> {
     if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
@@ -43,25 +34,12 @@ pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geo
     let need = u128::from(sb.blocks_count) << (10 + sb.log_block_size.min(20));
     let size = dev.size().min(dev.size_now());
     if need > u128::from(size) {
-        return refuse(truncation(need, size));
+        return refuse(format!(
+            "the volume is truncated: it should have {need} bytes and has {size}"
+        ));
     }
     Geometry::new(sb, Some(dev.size()))
         .map_err(|e| OpenError::new(format!("damaged superblock: {e}")))
-}
-
-/// The same by the superblock that the options name. Where that is a copy and nothing is written,
-/// the descriptors behind it are read in place of the first ones, as Linux does: what has damaged
-/// the first superblock often has damaged the block behind it, too.
-pub(crate) fn geometry_by(
-    dev: &dyn BlockDevice,
-    sb: &Superblock,
-    access: &AccessOptions,
-) -> OpenResult<Geometry> {
-    let geo = geometry(dev, sb)?;
-    Ok(match access.superblock.filter(|_| access.read_only) {
-        Some(kib) => geo.with_descriptors_of(kib.saturating_mul(1024)),
-        None => geo,
-    })
 }
 
 /// Writes the superblock to its place, durably, keeping what else is in the device's sector.

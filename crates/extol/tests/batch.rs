@@ -94,7 +94,7 @@ fn change(fs: &Ext4) -> Result<()> {
     fs.setattr(cut, &SetAttr { size: Some(200_001), ..SetAttr::default() })?;
     fs.setxattr(cut, b"user.note", &[9; 900], XattrSet::Any)?;
     fs.forget(cut, 1);
-    fs.rename_at(old, b"file-4", new, b"moved", RenameFlags::empty())?;
+    fs.rename(old, b"file-4", new, b"moved", RenameFlags::empty())?;
     let deep = fs.lookup(old, b"deep")?.id.ino;
     for n in 0..40 {
         fs.unlink(deep, format!("name-{n}").as_bytes())?;

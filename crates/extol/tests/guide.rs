@@ -67,7 +67,7 @@ fn the_page_has_these_programs() {
 fn the_first_program_works() {
     let scratch = tempfile::tempdir().expect("a directory");
     let image = scratch.path().join("disk.img");
-    let options = extol::mkfs::MkfsOptions::default().with(|o| o.size = Some(16 << 20));
+    let options = extol::mkfs::MkfsOptions { size: Some(16 << 20), ..Default::default() };
     extol::image::mkfs_file(&image, &options, &mut |_| {}).expect("mkfs");
     std::env::set_current_dir(scratch.path()).expect("chdir");
     write_and_walk().expect("the program");

@@ -10,7 +10,6 @@ const LAYERS: &[&[&str]] = &[
     &["options"],
     &["node"],
     &["superblock"],
-    &["truncated"],
     &["fast_commit_support"],
     &["runtime_options"],
     &["freeze_gate"],
@@ -62,7 +61,7 @@ const LAYERS: &[&[&str]] = &[
     &["info", "stats"],
     &["check"],
     &["ext4"],
-    &["path", "fuse", "by_name"],
+    &["path", "fuse"],
     &["lib"],
 ];
 

@@ -211,7 +211,6 @@ fn options(words: &str) -> MountOptions {
 fn prepared(case: &Case) -> (Arc<MemDevice>, u64) {
     let dev = image(case.size, case.mke2fs);
     let fs = Ext4::open(dev.clone() as _, &options(case.options)).unwrap();
-    fs.set_reserved_clusters(0);
     let limit = dev.to_bytes().len() as u64 / u64::from(fs.block_size()) * 6 / 10;
     let names = ballast(&fs, limit);
     every_kind(&fs, case.extents, case.sharers);

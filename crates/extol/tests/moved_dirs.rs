@@ -15,7 +15,8 @@ fn an_fsync_below_a_moved_directory_makes_the_move_durable() {
     for features in ["fast_commit", "^fast_commit"] {
         for synced in [true, false] {
             let base = MemDevice::new(64 << 20);
-            let options = MkfsOptions::default().with(|o| o.features = vec![features.to_owned()]);
+            let options =
+                MkfsOptions { features: vec![features.to_owned()], ..MkfsOptions::default() };
             mkfs(&base, &options, &mut |_| {}).unwrap();
             let dev = Arc::new(RecordingDevice::new(base));
             let options = MountOptions::default().without_threads();
@@ -24,7 +25,7 @@ fn an_fsync_below_a_moved_directory_makes_the_move_durable() {
             fs.create_dir("d").unwrap();
             fs.write_file("a/b/c/file", b"content").unwrap();
             fs.sync().unwrap();
-            fs.rename("a/b", "d/e").unwrap();
+            fs.rename_path("a/b", "d/e").unwrap();
             if synced {
                 let below = fs.inode("d/e/c").unwrap();
                 fs.fsync(below.ino(), false).unwrap();

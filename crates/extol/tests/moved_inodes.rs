@@ -146,7 +146,7 @@ fn every_kind(fs: &Arc<Ext4>) {
         let name = format!("/dir/a name long enough to fill many leaves, number {nr}");
         fs.hard_link("/dir/target", name).unwrap();
     }
-    fs.rename("/low/moves", "/dir/moved").unwrap();
+    fs.rename_path("/low/moves", "/dir/moved").unwrap();
     let mut deep = String::from("/dir");
     for nr in 0..6 {
         deep += &format!("/{nr}");

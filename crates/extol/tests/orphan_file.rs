@@ -53,7 +53,7 @@ fn set_present(image: &Image, present: bool) {
 #[track_caller]
 fn checked(image: &Image, what: &str) -> Report {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image");
-    let options = CheckOptions::default().with(|o| o.recovery = Recovery::Ignore);
+    let options = CheckOptions { recovery: Recovery::Ignore, ..CheckOptions::default() };
     let report = extol_check::check(Arc::new(device), &options, &mut |_| {}).expect("a report");
     let theirs = e2fsck(image);
     let agrees = (theirs.code != 0) == (report.errors_of_e2fsck > 0);

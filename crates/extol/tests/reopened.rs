@@ -271,7 +271,7 @@ fn fsync_tells_what_was_lost() {
         assert_ne!(opens[0], opens[1]);
         fs.write(changed, 0, b"changed").unwrap();
         fs.write(closed, 0, b"changed").unwrap();
-        fs.rename_at(root, b"moved", root, b"lost", extol::vfs::RenameFlags::empty()).unwrap();
+        fs.rename(root, b"moved", root, b"lost", extol::vfs::RenameFlags::empty()).unwrap();
         fs.remount("abort").unwrap();
         fs.remount("rw").unwrap();
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 fn volume() -> MemDevice {
     let volume = MemDevice::new(8 << 20);
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.journal.size_mib = Some(1);
     mkfs(&volume, &options, &mut |_| {}).unwrap();
     volume

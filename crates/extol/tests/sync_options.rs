@@ -46,7 +46,7 @@ fn changes_of_names_are_durable() {
                 file(fs, a, name);
             }
             fs.link(fs.lookup(a, b"kept").unwrap().id.ino, b, b"linked").unwrap();
-            fs.rename_at(a, b"moved", b, b"there", RenameFlags::default()).unwrap();
+            fs.rename(a, b"moved", b, b"there", RenameFlags::default()).unwrap();
             dir(fs, a, "gone");
             fs.rmdir(a, b"gone").unwrap();
             fs.unlink(a, b"removed").unwrap();

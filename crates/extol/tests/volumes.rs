@@ -52,9 +52,9 @@ fn a_little_of_everything_is_clean() {
         fs.setxattr(big, b"user.a", b"value", XattrSet::Any).unwrap();
         fs.setxattr(big, b"user.b", &[7; 700], XattrSet::Any).unwrap();
         fs.link(big, d, b"big-link").unwrap();
-        fs.rename_at(root, b"big", d, b"moved", RenameFlags::empty()).unwrap();
+        fs.rename(root, b"big", d, b"moved", RenameFlags::empty()).unwrap();
         let d2 = dir(&fs, d, "inner");
-        fs.rename_at(d, b"inner", root, b"outer", RenameFlags::empty()).unwrap();
+        fs.rename(d, b"inner", root, b"outer", RenameFlags::empty()).unwrap();
         file(&fs, d2, "x");
         let owner = Creds { uid: 5, gid: 6 };
         fs.create(root, b"fast", NewNode::Symlink(b"d/moved".to_vec()), 0o777, 0, owner).unwrap();

@@ -6,7 +6,6 @@ use zeroize::Zeroizing;
 
 use crate::cipher::{Cipher, Iv};
 use crate::key::{Derived, MasterKey};
-use crate::wiped::{DERIVE, ENCRYPT, wiped};
 use crate::{BadKey, Checked, Context, Flags, KeySpec, Mode, NONCE_LEN};
 
 /// What an inode is encrypted with: the contents of a regular file; the names in a directory; the
@@ -18,8 +17,7 @@ pub struct FileKey {
     ivs: Ivs,
     unit_bits: u8,
     padding: usize,
-    /// (On the heap, so that it is overwritten where it was made as well.)
-    dir_hash: Option<Box<Zeroizing<[u8; 16]>>>,
+    dir_hash: Option<Zeroizing<[u8; 16]>>,
 }
 
 /// How the index of a data unit becomes an IV.
@@ -46,7 +44,7 @@ impl FileKey {
         context: &Context,
         ino: u32,
     ) -> Result<Self, BadKey> {
-        wiped::<DERIVE, _>(|| Self::new(master, policy, context, ino, policy.contents))
+        Self::new(master, policy, context, ino, policy.contents)
     }
 
     /// The key of the names in a directory, or of the target of a symbolic link.
@@ -60,13 +58,11 @@ impl FileKey {
         context: &Context,
         ino: u32,
     ) -> Result<Self, BadKey> {
-        wiped::<DERIVE, _>(|| {
-            let mut key = Self::new(master, policy, context, ino, policy.names)?;
-            if let KeySpec::Identifier(_) = policy.policy.key {
-                key.dir_hash = Some(Box::new(master.dir_hash(&context.nonce)));
-            }
-            Ok(key)
-        })
+        let mut key = Self::new(master, policy, context, ino, policy.names)?;
+        if let KeySpec::Identifier(_) = policy.policy.key {
+            key.dir_hash = Some(master.dir_hash(&context.nonce));
+        }
+        Ok(key)
     }
 
     fn new(
@@ -116,37 +112,33 @@ impl FileKey {
     /// version 1 have none.
     #[must_use]
     pub fn dir_hash(&self) -> Option<&[u8; 16]> {
-        self.dir_hash.as_deref().map(|key| &**key)
+        self.dir_hash.as_deref()
     }
 
     /// Encrypts whole data units, of which `first` is the number of the first one in the file.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
         debug_assert!(data.len().is_multiple_of(self.unit()));
-        wiped::<ENCRYPT, _>(|| {
-            for (index, unit) in (first..).zip(data.chunks_exact_mut(self.unit())) {
-                self.cipher.encrypt(&self.iv(index), unit);
-            }
-        });
+        for (index, unit) in (first..).zip(data.chunks_exact_mut(self.unit())) {
+            self.cipher.encrypt(&self.iv(index), unit);
+        }
     }
 
     /// Decrypts what [`Self::encrypt`] made.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         debug_assert!(data.len().is_multiple_of(self.unit()));
-        wiped::<ENCRYPT, _>(|| {
-            for (index, unit) in (first..).zip(data.chunks_exact_mut(self.unit())) {
-                self.cipher.decrypt(&self.iv(index), unit);
-            }
-        });
+        for (index, unit) in (first..).zip(data.chunks_exact_mut(self.unit())) {
+            self.cipher.decrypt(&self.iv(index), unit);
+        }
     }
 
     /// Encrypts a padded name or target.
     pub(crate) fn encrypt_text(&self, text: &mut [u8]) {
-        wiped::<ENCRYPT, _>(|| self.cipher.encrypt(&self.iv(0), text));
+        self.cipher.encrypt(&self.iv(0), text);
     }
 
     /// Decrypts a padded name or target of at least 16 bytes.
     pub(crate) fn decrypt_text(&self, text: &mut [u8]) {
-        wiped::<ENCRYPT, _>(|| self.cipher.decrypt(&self.iv(0), text));
+        self.cipher.decrypt(&self.iv(0), text);
     }
 
     fn iv(&self, index: u64) -> Iv {

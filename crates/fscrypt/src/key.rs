@@ -7,7 +7,6 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
 
-use crate::wiped::{DERIVE, wiped};
 use crate::{BadKey, DESCRIPTOR_LEN, IDENTIFIER_LEN, Mode, NONCE_LEN};
 
 /// Shortest and longest master key in bytes.
@@ -50,18 +49,16 @@ impl MasterKey {
     #[must_use]
     pub fn identifier(&self) -> [u8; IDENTIFIER_LEN] {
         let mut out = [0; IDENTIFIER_LEN];
-        wiped::<DERIVE, _>(|| self.derive(Purpose::Identifier, &[], &mut out));
+        self.derive(Purpose::Identifier, &[], &mut out);
         out
     }
 
     /// What tools call it by custom in policies of version 1: the start of its double SHA-512.
     #[must_use]
     pub fn descriptor(&self) -> [u8; DESCRIPTOR_LEN] {
-        wiped::<DERIVE, _>(|| {
-            let once = Zeroizing::new(<[u8; 64]>::from(Sha512::digest(&*self.raw)));
-            let twice: [u8; 64] = Sha512::digest(once.as_slice()).into();
-            std::array::from_fn(|i| twice[i])
-        })
+        let once = Zeroizing::new(<[u8; 64]>::from(Sha512::digest(&*self.raw)));
+        let twice: [u8; 64] = Sha512::digest(once.as_slice()).into();
+        std::array::from_fn(|i| twice[i])
     }
 
     /// The key itself, for direct keys of version 1.

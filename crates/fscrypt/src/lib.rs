@@ -15,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - FSC-1: Keys and what is derived from them are overwritten when they are dropped, and so is the
-//!   stack on which they were made and used. No `Debug` or error message shows a byte of them.
+//! - FSC-1: Keys and what is derived from them are overwritten when they are dropped, and no
+//!   `Debug` or error message shows a byte of them.
 //! - FSC-2: Contexts, names and targets are hostile: what does not fit is an error, never a panic.
 
 #![forbid(unsafe_code)]
@@ -36,8 +36,6 @@ mod name;
 mod nokey;
 mod rules;
 mod siphash;
-#[cfg(feature = "ciphers")]
-mod wiped;
 #[cfg(not(feature = "ciphers"))]
 mod without;
 

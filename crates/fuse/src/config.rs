@@ -56,7 +56,6 @@ pub struct BlockMount {
 
 /// How to mount.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct MountConfig {
     /// What `/proc/mounts` shows as the source.
     pub source: OsString,
@@ -190,14 +189,6 @@ impl Shown {
 }
 
 impl MountConfig {
-    /// These options, changed: `MountConfig::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
     /// The words that [`accept`](Self::accept) takes, but for those of the flags; those with a
     /// value end in `=`.
     pub const WORDS: [&str; 46] = [

@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use extol_vfs::{Done, FsError, take_secret};
+use extol_vfs::{Done, FsError};
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, WRITE_HEADER, op};
@@ -98,13 +98,12 @@ impl Worker {
             let request = buffer.get(..size).and_then(Request::parse);
             let waits = request.as_ref().is_some_and(|r| waits(r.opcode, shared.agreed.direct_io));
             shared.pool.take(self.id, waits, &start);
-            let control = request.as_ref().is_some_and(|r| control::may_hold_secret(r.opcode));
+            let wipe = request.as_ref().is_some_and(|r| control::may_hold_secret(r.opcode));
             if let Some(request) = request {
                 self.answer(&request, &mut reply);
             }
-            if take_secret() || control {
+            if wipe {
                 buffer.get_mut(..size).into_iter().for_each(|request| request.fill(0));
-                reply.wipe();
             }
             large |= size > LARGE || reply.body_len() > LARGE;
             if !shared.pool.finish(self.id, large) {

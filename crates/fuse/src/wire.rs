@@ -7,8 +7,6 @@
 
 use std::ops::{Deref, DerefMut};
 
-use zeroize::Zeroize;
-
 use crate::abi::{IN_HEADER, OUT_HEADER};
 use crate::buffer::Buffer;
 use crate::errno::{Errno, Result};
@@ -177,11 +175,6 @@ impl<'a> Reply<'a> {
         self.opened = None;
     }
 
-    /// Overwrites what was put together.
-    pub(crate) fn wipe(&mut self) {
-        self.buf[..self.len].fill(0);
-    }
-
     /// Bytes put together behind the header.
     pub(crate) fn body_len(&self) -> usize {
         self.len - OUT_HEADER
@@ -194,7 +187,6 @@ impl<'a> Reply<'a> {
         if self.buf.len() < self.len {
             let mut larger = Buffer::new(self.len.max(2 * self.buf.len()), OUT_HEADER);
             larger[..start].copy_from_slice(&self.buf[..start]);
-            self.buf[..start].zeroize();
             self.buf = Memory::Own(larger);
         }
         &mut self.buf[start..start + size]

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::mkfs::MkfsError;
-use extol_block::{DeviceError, InUse};
+use extol_block::DeviceError;
 use extol_vfs::{bytes_text, errno_of, kind_of, plain};
 
 /// Why an image could not be made. Each is one line that says what to change.
@@ -50,17 +50,6 @@ pub enum BuildError {
     /// The caller has stopped it.
     #[error("stopped")]
     Stopped,
-    /// Something would be lost, and the options do not say that it may be.
-    #[error("{place} holds {what}: force overwrites it")]
-    Holds {
-        /// Where the volume was to be made.
-        place: String,
-        /// What is there.
-        what: String,
-    },
-    /// A volume on the device is open in this process.
-    #[error(transparent)]
-    InUse(#[from] InUse),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -73,8 +62,6 @@ impl From<MkfsError> for BuildError {
     fn from(error: MkfsError) -> Self {
         match error {
             MkfsError::Refused(why) => Self::Refused(why),
-            MkfsError::Holds { place, what } => Self::Holds { place, what },
-            MkfsError::InUse(error) => Self::InUse(error),
             MkfsError::Device(error) => Self::Device(error),
         }
     }
@@ -83,15 +70,12 @@ impl From<MkfsError> for BuildError {
 const EINVAL: i32 = 22;
 
 impl BuildError {
-    /// Linux's number of the error: ENOSPC, ECANCELED, EEXIST for what would be lost, EBUSY, that
-    /// of the device, and else EINVAL.
+    /// Linux's number of the error: ENOSPC, ECANCELED, that of the device, and else EINVAL.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             Self::TooSmall { .. } => 28,
             Self::Stopped => 125,
-            Self::Holds { .. } => 17,
-            Self::InUse(_) => 16,
             Self::Device(error) => errno_of(&error.source),
             Self::Source { errno, .. } => *errno,
             _ => EINVAL,

@@ -6,51 +6,48 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use extol_block::{BlockDevice as _, DeviceError, DeviceOp, Direct, FileDevice, OpenOptions};
-use extol_proc::Shown as _;
+use extol_block::{BlockDevice as _, DeviceError, DeviceOp, FileDevice, OpenOptions};
 
 use crate::build::{self, BuildOptions, Built, SizeWish};
 use crate::error::{BuildError, Result};
 use crate::mkfs::{MkfsOptions, MkfsProgress, Summary, mkfs};
-use crate::overwrite;
 use crate::source::Source;
 
-/// Makes an empty volume at a path. The options have the size of a file that is not there, and say
-/// whether what is there may be lost ([`MkfsOptions::force`]).
+/// Makes an empty volume at a path, whose contents are lost. The options have the size of a file
+/// that is not there.
 ///
 /// # Errors
-/// As [`mkfs()`]; a path that cannot be opened, or is in use.
+/// As [`mkfs`]; a path that cannot be opened, or is in use.
 pub fn mkfs_file(
-    path: impl AsRef<Path>,
+    path: &Path,
     options: &MkfsOptions,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
-    on_path(path.as_ref(), options, |device, options| Ok(mkfs(device, options, progress)?))
+    on_new(path, options.size, |device, is_new| {
+        let mut options = options.clone();
+        options.extended.prezeroed |= is_new;
+        Ok(mkfs(device, &options, progress)?)
+    })
 }
 
-/// Builds a volume at a path from all that a source has. What is there may be lost if the options
-/// say so ([`MkfsOptions::force`]); a file is as long as the volume afterwards if the size is as
-/// its files need. Once `progress` has stopped the work, it is not called any more.
+/// Builds a volume at a path from all that a source has. What was there is lost; a file is as long
+/// as the volume afterwards if the size is as its files need. Once `progress` has stopped the work,
+/// it is not called any more.
 ///
 /// # Errors
 /// As [`build::build`]; a path that cannot be opened, or is in use.
 pub fn build_file(
-    path: impl AsRef<Path>,
+    path: &Path,
     source: &mut dyn Source,
     options: &BuildOptions,
     progress: build::Progress<'_>,
 ) -> Result<Built> {
-    let path = path.as_ref();
     // (Short steps go on to their end before they are stopped.)
     let stopped = Cell::new(false);
     let told = &mut |at| {
         stopped.set(stopped.get() || progress(at).is_break());
         if stopped.get() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    // What is refused is refused before the source is read.
-    if path.exists() {
-        drop(open_existing(path, &options.mkfs)?);
-    }
     let tree = build::list(source, options)?;
     let mut options = options.clone();
     let measured = match options.size {
@@ -59,8 +56,8 @@ pub fn build_file(
     };
     let needed = measured.as_ref().map(|measured| measured.bytes);
     options.mkfs.size = needed.or(options.mkfs.size);
-    let built = on_path(path, &options.mkfs, |device, mkfs| {
-        let options = BuildOptions { mkfs: mkfs.clone(), ..options.clone() };
+    let built = on_new(path, options.mkfs.size, |device, is_new| {
+        options.mkfs.extended.prezeroed |= is_new;
         let built = build::build_tree(device, source, &tree, measured.as_ref(), &options, told)?;
         if stopped.get() { Err(BuildError::Stopped) } else { Ok(built) }
     })?;
@@ -74,24 +71,27 @@ pub fn build_file(
     Ok(built)
 }
 
-/// Does `work` on the device of a path, and makes it durable. The options that `work` gets say
-/// whether the file is new, and so reads as zeros, and that what it held may be lost.
-fn on_path<T>(
+/// Does `work` on the device of a path, and makes it durable. It is told whether the file is new,
+/// and so reads as zeros.
+fn on_new<T>(
     path: &Path,
-    options: &MkfsOptions,
-    work: impl FnOnce(&FileDevice, &MkfsOptions) -> Result<T>,
+    size: Option<u64>,
+    work: impl FnOnce(&FileDevice, bool) -> Result<T>,
 ) -> Result<T> {
-    let mut options = options.clone();
-    let is_new = make(path, options.size)?;
-    let device = if is_new { open_new(path, &options) } else { open_existing(path, &options) };
-    options.overwrite = true;
-    options.extended.prezeroed |= is_new;
-    let outcome = device.and_then(|mut device| {
-        if !is_new && !options.dry_run && !device.is_block_device() {
-            let bytes = options.size.unwrap_or(0).max(device.size());
-            device.lengthen(bytes, Direct::Auto)?;
-        }
-        let done = work(&device, &options)?;
+    let refuse = |why: &str| Err(BuildError::Refused(format!("{}: {why}", path.display())));
+    let is_there = path.exists();
+    if !is_there && size.is_none() {
+        return refuse("is not there, and no size is given");
+    }
+    // What is taken away after a failure is what was made here, and nothing else.
+    let is_new = !is_there && File::options().write(true).create_new(true).open(path).is_ok();
+    if !is_new && path.is_symlink() && !path.exists() {
+        return refuse("is a link that leads nowhere");
+    }
+    let mut how = OpenOptions::read_write();
+    how.create_size = size;
+    let outcome = FileDevice::open(path, &how).map_err(BuildError::from).and_then(|device| {
+        let done = work(&device, is_new)?;
         device.flush()?;
         Ok(done)
     });
@@ -100,41 +100,6 @@ fn on_path<T>(
         let _ = std::fs::remove_file(path);
     }
     outcome
-}
-
-/// Makes a file that is not there; true if it did. What is taken away after a failure is what was
-/// made here, and nothing else.
-fn make(path: &Path, size: Option<u64>) -> Result<bool> {
-    let refuse = |why: &str| Err(BuildError::Refused(format!("{}: {why}", path.shown())));
-    let is_there = path.exists();
-    if !is_there && size.is_none() {
-        return refuse("is not there, and no size is given");
-    }
-    let is_new = !is_there && File::options().write(true).create_new(true).open(path).is_ok();
-    if !is_new && path.is_symlink() && !path.exists() {
-        return refuse("is a link that leads nowhere");
-    }
-    Ok(is_new)
-}
-
-/// Opens a file that was just made, as long as it has to be.
-fn open_new(path: &Path, options: &MkfsOptions) -> Result<FileDevice> {
-    let mut how = OpenOptions::read_write();
-    how.create_size = options.size;
-    Ok(FileDevice::open(path, &how)?)
-}
-
-/// Opens what is at a path. It is as long as it was; what it holds may be lost (OW-1).
-fn open_existing(path: &Path, options: &MkfsOptions) -> Result<FileDevice> {
-    let mut how = OpenOptions::read_write();
-    how.may_be_empty = options.size.is_some();
-    // (A file is lengthened before its I/O is direct.)
-    if path.is_file() {
-        how.direct = Direct::Off;
-    }
-    let device = FileDevice::open(path, &how)?;
-    overwrite::check(&device, options).map_err(|error| error.at(path))?;
-    Ok(device)
 }
 
 #[cfg(test)]
@@ -165,16 +130,6 @@ mod tests {
         let mut options =
             BuildOptions { size: SizeWish::AsNeeded(Free::Bytes(0)), ..BuildOptions::default() };
         let go_on = &mut |_| ControlFlow::Continue(());
-        // The volume that is there is not overwritten without a word.
-        let was = std::fs::read(&path).unwrap();
-        let refused = build_file(&path, &mut source, &options, go_on).unwrap_err();
-        assert_eq!(refused.errno(), 17, "{refused}");
-        let empty = MkfsOptions { size: Some(16 << 20), ..MkfsOptions::default() };
-        let refused = mkfs_file(&path, &empty, &mut |_| {}).unwrap_err();
-        let line = format!("{} holds an ext4 file system: force overwrites it", path.display());
-        assert_eq!(refused.to_string(), line);
-        assert_eq!(std::fs::read(&path).unwrap(), was, "neither changed nor longer");
-        options.mkfs.force = true;
         build_file(&path, &mut source, &options, go_on).unwrap();
         let len = path.metadata().unwrap().len();
         assert!(len < 4 << 20 && len > 100_000, "{len}");

@@ -5,7 +5,6 @@
 //!   build     a volume with files in it: where everything goes, then one pass over the data
 //!   mkfs      the options and the layout of a volume: pure plan, then write
 //!   files     both in files of the host, which are made
-//!   overwrite what they may take the place of
 //!   edits     what the command line changes of what a source says
 //!   tar       the way back: an archive of the files of a volume
 //!   source    where files come from: a directory of the host, an archive, a
@@ -22,7 +21,6 @@ pub mod edits;
 mod error;
 mod files;
 pub mod mkfs;
-pub mod overwrite;
 pub mod source;
 mod sys;
 pub mod tar;

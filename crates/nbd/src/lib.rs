@@ -25,8 +25,6 @@
 mod client;
 mod connection;
 mod dial;
-#[cfg(feature = "tls")]
-mod ec_key;
 pub mod extents;
 mod identity;
 mod kept;

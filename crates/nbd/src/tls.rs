@@ -15,7 +15,7 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-use crate::{Error, Place, Result, Uri, ec_key};
+use crate::{Error, Place, Result, Uri};
 
 /// Where certificates are that no address names.
 const SYSTEM_DIR: &str = "/etc/pki/libnbd";
@@ -138,7 +138,7 @@ fn own(dir: &Path) -> Result<Option<Own>> {
     }
     let chain = certificates(&chain)?;
     let key = PrivateKeyDer::from_pem_file(&key).map_err(|why| unusable(&key, why))?;
-    Ok(Some((chain, ec_key::of_right_length(key))))
+    Ok(Some((chain, key)))
 }
 
 /// Accepts whatever certificate a server has; that it has its key is checked all the same.

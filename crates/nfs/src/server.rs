@@ -119,9 +119,10 @@ impl Server {
         self.stopper.clone()
     }
 
+    /// The memory, and the calls that are known.
     #[cfg(test)]
-    pub(crate) fn inner(&self) -> Arc<Inner> {
-        Arc::clone(&self.inner)
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.inner.shared)
     }
 
     /// What it counts.
@@ -181,12 +182,6 @@ impl Inner {
 
     pub(crate) fn connections(&self) -> usize {
         self.peers.lock().len()
-    }
-
-    /// The times of the last requests of all peers.
-    #[cfg(test)]
-    pub(crate) fn last_uses(&self) -> Vec<u64> {
-        self.peers.lock().values().map(|peer| peer.last.load(Ordering::Relaxed)).collect()
     }
 
     fn say(&self, address: SocketAddr, what: &str) {

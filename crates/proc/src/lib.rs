@@ -59,8 +59,6 @@ pub use mounts::{DeviceNumber, Mount, MountTable, unescape};
 pub use names::{below, bytes_of, image_of, os_str, os_string, split_part};
 #[cfg(unix)]
 pub use process::{Process, processes};
-#[cfg(feature = "seeded-random")]
-pub use random::seed_random;
 pub use random::{random, random_id, random_number};
 pub use shown::{Shown, ShownName};
 pub use text::{field, number, read, read_number, words};

@@ -32,14 +32,6 @@ impl Process {
         read(self.file("comm")).map(OsString::from_vec)
     }
 
-    /// The words of its command line, as it shows them. (A process may change them.)
-    #[must_use]
-    pub fn arguments(self) -> Vec<OsString> {
-        let line = std::fs::read(self.file("cmdline")).unwrap_or_default();
-        let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
-        words.map(|word| OsString::from_vec(word.to_vec())).collect()
-    }
-
     /// Field `n` of `/proc/PID/stat`, counted from 1 as in proc_pid_stat(5), from the third on.
     #[must_use]
     pub fn stat_field(self, n: usize) -> Option<Vec<u8>> {
@@ -127,11 +119,6 @@ mod tests {
         assert!(process.start_time() >= Process::own().start_time());
         assert_eq!(process.mount_namespace(), Process::own().mount_namespace());
         assert!(process.to_string().ends_with(&format!("({})", child.id())));
-        // (The kernel sets the name before the words.)
-        let words = [program.as_os_str(), OsStr::new("60")];
-        while process.arguments() != words {
-            std::thread::yield_now();
-        }
         child.kill().unwrap();
         child.wait().unwrap();
     }

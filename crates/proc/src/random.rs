@@ -1,7 +1,4 @@
 //! Random bytes of the kernel, and random numbers that cost no system call.
-//!
-//! A test that must do the same each time gives its thread a seed (feature `seeded-random`): then
-//! all of them follow from it.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -14,9 +11,7 @@ use crate::sys;
 /// If the kernel has none.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    if !seeded::fill(&mut bytes) {
-        sys::random_bytes(&mut bytes)?;
-    }
+    sys::random_bytes(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -24,10 +19,6 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
 /// thread, which the kernel's random bytes are the seed of.
 #[must_use]
 pub fn random_number() -> u64 {
-    let mut bytes = [0; 8];
-    if seeded::fill(&mut bytes) {
-        return u64::from_le_bytes(bytes);
-    }
     // (Each state has other keys than the one before.)
     RandomState::new().build_hasher().finish()
 }
@@ -36,42 +27,6 @@ pub fn random_number() -> u64 {
 #[must_use]
 pub fn random_id() -> [u8; 16] {
     (u128::from(random_number()) << 64 | u128::from(random_number())).to_ne_bytes()
-}
-
-/// Gives this thread a seed from which its random bytes and numbers follow, or takes it away.
-#[cfg(feature = "seeded-random")]
-pub fn seed_random(seed: Option<u64>) {
-    seeded::STATE.set(seed);
-}
-
-#[cfg(feature = "seeded-random")]
-mod seeded {
-    use std::cell::Cell;
-
-    thread_local! {
-        pub(super) static STATE: Cell<Option<u64>> = const { Cell::new(None) };
-    }
-
-    /// Fills a buffer by splitmix64; false if this thread has no seed.
-    pub(super) fn fill(bytes: &mut [u8]) -> bool {
-        let Some(mut state) = STATE.get() else { return false };
-        for part in bytes.chunks_mut(8) {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            part.copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes()[..part.len()]);
-        }
-        STATE.set(Some(state));
-        true
-    }
-}
-
-#[cfg(not(feature = "seeded-random"))]
-mod seeded {
-    /// False: all randomness is the kernel's.
-    pub(super) const fn fill(_: &mut [u8]) -> bool {
-        false
-    }
 }
 
 #[cfg(test)]
@@ -89,24 +44,6 @@ mod tests {
         let other = std::thread::spawn(random_number).join().expect("thread");
         assert!(!numbers.contains(&other));
         assert_ne!(random_id(), random_id());
-    }
-
-    #[cfg(feature = "seeded-random")]
-    #[test]
-    fn a_seed_decides_for_its_thread_alone() {
-        let some = |seed| {
-            seed_random(seed);
-            (random::<20>().expect("random bytes"), random_number(), random_id())
-        };
-        let first = some(Some(1));
-        assert_eq!(some(Some(1)), first);
-        assert_ne!(some(Some(2)), first);
-        assert_ne!(some(None), some(None));
-        seed_random(Some(1));
-        let other = std::thread::spawn(random_number).join().expect("thread");
-        assert_eq!(random::<20>().expect("random bytes"), first.0);
-        assert_ne!(other, first.1);
-        seed_random(None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{grains, sys};
+use crate::sys;
 
 /// Time since some fixed point, as another host counts it: it goes on while this machine is
 /// suspended. (FreeBSD may have no such clock.)
@@ -18,12 +18,6 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn now_ns(&self) -> u64;
     /// Wall-clock time since 1970, for time stamps.
     fn wall(&self) -> Duration;
-    /// Wall-clock time for a change after the time stamp `seen` was read: later than that, unless
-    /// the clock was set back. What [`wall`](Self::wall) says afterwards is not earlier.
-    /// (A clock without grains does nothing for that.)
-    fn wall_after(&self, _seen: Duration) -> Duration {
-        self.wall()
-    }
 }
 
 /// The machine's clocks.
@@ -52,12 +46,7 @@ impl Clock for SystemClock {
     }
 
     fn wall(&self) -> Duration {
-        grains::FLOOR.coarse(sys::wall())
-    }
-
-    fn wall_after(&self, seen: Duration) -> Duration {
-        let coarse = self.wall();
-        if coarse > seen { coarse } else { grains::FLOOR.fine(sys::wall_fine(), seen) }
+        sys::wall()
     }
 }
 

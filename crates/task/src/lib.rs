@@ -8,14 +8,12 @@
 //! |---|---|
 //! | `runner.rs` | [`Service`], its thread ([`Runner`]), wake-ups and the stop |
 //! | `clock.rs` | monotonic and wall time |
-//! | `grains.rs` | the grains of the wall clock |
 //! | `sys.rs` | the clocks of each system |
 //! | `merge.rs` | requests that one operation answers together ([`Merger`]) |
 //! | `tally.rs` | a counter for many threads ([`Tally`]) |
 //! | `histogram.rs` | a distribution of values ([`Histogram`]) |
 
 mod clock;
-mod grains;
 mod histogram;
 mod merge;
 mod runner;

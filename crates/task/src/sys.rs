@@ -33,12 +33,6 @@ pub(crate) fn wall() -> Duration {
     read(TIME_STAMPS)
 }
 
-/// The same from the fine clock.
-#[cfg(unix)]
-pub(crate) fn wall_fine() -> Duration {
-    read(ClockId::Realtime)
-}
-
 /// Time since some fixed point, while the machine was suspended, too.
 #[cfg(unix)]
 pub(crate) fn since_boot() -> Duration {
@@ -49,12 +43,6 @@ pub(crate) fn since_boot() -> Duration {
 #[cfg(not(unix))]
 pub(crate) fn wall() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
-}
-
-/// The same, as there is one clock.
-#[cfg(not(unix))]
-pub(crate) fn wall_fine() -> Duration {
-    wall()
 }
 
 /// Time since some fixed point, while the machine was suspended, too: Windows' performance counter,

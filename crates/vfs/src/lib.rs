@@ -20,9 +20,7 @@ mod nearest;
 pub mod number;
 mod plain;
 mod resized;
-mod secret;
 mod size;
-mod time;
 mod types;
 
 pub use caller::{acting_for, caller, directly, is_direct};
@@ -34,7 +32,6 @@ pub use nearest::nearest;
 pub use number::NumberError;
 pub use plain::{bytes_text, is_active, plain, plain_json, plain_lines};
 pub use resized::{GrowError, Resized};
-pub use secret::{note_secret, take_secret};
 pub use size::Size;
 pub use types::*;
 
@@ -115,7 +112,7 @@ pub trait FileSystem: Send + Sync {
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()>;
 
     /// Renames.
-    fn rename_at(
+    fn rename(
         &self,
         dir: u32,
         name: &[u8],

@@ -105,13 +105,6 @@ impl Attr {
         self.kind.mode_bits() | u32::from(self.perm)
     }
 
-    /// Size in bytes.
-    #[must_use]
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> u64 {
-        self.size
-    }
-
     /// True for a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {

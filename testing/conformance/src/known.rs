@@ -67,6 +67,12 @@ pub const KNOWN: &[Known] = &[
     // What Extol does on purpose.
     known(
         BOTH,
+        "statfs",
+        "reserved",
+        "Linux keeps another 2 % back for delayed allocation; Extol's promises are exact",
+    ),
+    known(
+        BOTH,
         "blocks of a file",
         "punched",
         "Extol frees indirect blocks that a punched hole leaves empty",

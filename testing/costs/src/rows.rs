@@ -146,12 +146,13 @@ impl<'a> Rows<'a> {
 
 /// A volume that is the same each time: hashes of names decide where they lie.
 fn volume() -> MkfsOptions {
-    let mut options = MkfsOptions::default().with(|o| {
-        o.features = vec!["fast_commit".to_owned()];
-        o.block_size = Some(PAGE as u32);
-        o.uuid = Some(ID.to_owned());
-        o.now = Some(BEGIN);
-    });
+    let mut options = MkfsOptions {
+        features: vec!["fast_commit".to_owned()],
+        block_size: Some(PAGE as u32),
+        uuid: Some(ID.to_owned()),
+        now: Some(BEGIN),
+        ..MkfsOptions::default()
+    };
     options.extended.hash_seed = Some([7; 16]);
     options
 }

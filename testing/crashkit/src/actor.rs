@@ -263,7 +263,7 @@ impl Actor {
         let (old, new) = (self.full(from), self.full(to));
         self.change_names(
             format!("rename {from} {to}"),
-            |fs| fs.rename(&old, &new),
+            |fs| fs.rename_path(&old, &new),
             |tree, _| {
                 let ids = [tree.get(from), tree.get(to)];
                 let dirs = [tree.dir_of(from), tree.dir_of(to)];

@@ -367,7 +367,7 @@ impl<'a> Campaign<'a> {
         second: Option<Second>,
         what: String,
     ) -> Failure {
-        if recording.histories.len() > 1 {
+        if recording.histories.len() > 1 || self.variant.is_encrypted() {
             let replay = self.keep_case(recording, job, &what);
             return Failure { cut: job.cut, state: job.fate.to_string(), second, what, replay };
         }
@@ -392,7 +392,8 @@ impl<'a> Campaign<'a> {
         Failure { cut: job.cut, state: job.fate.to_string(), second, what, replay }
     }
 
-    /// Several threads never do the same again: the state goes into files.
+    /// Several threads never do the same again, nor do encrypted names come out as they were: the
+    /// state goes into files.
     fn keep_case(&self, recording: &Recording, job: &Job, what: &str) -> String {
         let name = format!(
             "{}-{}-{}-{}-{}",

@@ -276,12 +276,8 @@ impl Recording {
         rounds: usize,
         plant: Option<Plant>,
     ) -> Done<Self> {
-        // What is random follows from the seed, too: nonces of encrypted files, for one.
-        extol_proc::seed_random(Some(seed));
-        let base = if seed.is_multiple_of(2) { aged(variant, seed) } else { variant.make() };
-        let recorded = base.and_then(|base| Self::on(base, workload, variant, seed, rounds, plant));
-        extol_proc::seed_random(None);
-        recorded
+        let base = if seed.is_multiple_of(2) { aged(variant, seed)? } else { variant.make()? };
+        Self::on(base, workload, variant, seed, rounds, plant)
     }
 
     fn on(

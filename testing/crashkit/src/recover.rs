@@ -113,14 +113,15 @@ pub fn replayed(variant: &Variant, devices: &[MemDevice]) -> Result<(), String> 
 pub fn checked(devices: &[MemDevice], recovery: Replay) -> Result<(), String> {
     let shared =
         |nr: usize| devices.get(nr).map(|d: &MemDevice| Arc::new(d.snapshot()) as SharedDevice);
-    let options = CheckOptions::default().with(|o| {
-        o.recovery = recovery;
-        o.superblock = None;
-        o.journal = shared(1);
-        o.threads = 1;
-        o.max_findings = 20;
-        o.paths = false;
-    });
+    let options = CheckOptions {
+        recovery,
+        superblock: None,
+        journal: shared(1),
+        threads: 1,
+        max_findings: 20,
+        paths: false,
+        ..CheckOptions::default()
+    };
     let device = shared(0).ok_or("no device")?;
     let report = check(device, &options, &mut |_| {}).map_err(|e| format!("the checker: {e}"))?;
     if report.is_clean() {

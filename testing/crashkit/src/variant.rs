@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use extol::encryption::{MasterKey, Policy};
-use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
+use extol::mkfs::{ExtendedOptions, FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
 use extol::vfs::Size;
 use extol::vfs::{FileSystem as _, SetAttr};
@@ -526,17 +526,18 @@ impl Variant {
     /// If mkfs refuses.
     pub fn make(&self) -> Result<Media, String> {
         let volume = garbage(u64::from(self.mib) << 20);
-        let mut options = MkfsOptions::default().with(|o| {
-            o.fs_type = self.fs_type;
-            o.block_size = Some(self.block_size);
-            o.features = vec![self.features.to_owned()];
-            o.reserved_percent = Some(0.0);
-            o.inodes = Some(256);
-            o.inode_size = self.inode_size;
-            o.cluster_size = self.cluster_size;
-            o.uuid = Some("3b241101-e2bb-4255-8caf-4136c566a962".to_owned());
-            o.now = Some(1_700_000_000);
-        });
+        let mut options = MkfsOptions {
+            fs_type: self.fs_type,
+            block_size: Some(self.block_size),
+            features: vec![self.features.to_owned()],
+            reserved_percent: Some(0.0),
+            inodes: Some(256),
+            inode_size: self.inode_size,
+            cluster_size: self.cluster_size,
+            uuid: Some("3b241101-e2bb-4255-8caf-4136c566a962".to_owned()),
+            now: Some(1_700_000_000),
+            ..MkfsOptions::default()
+        };
         options.extended.lazy_itable_init = Some(self.lazy_tables);
         let small = self.lazy_tables || self.small_groups || self.grows;
         options.blocks_per_group = small.then_some(self.group_blocks);
@@ -555,12 +556,13 @@ impl Variant {
         if self.external {
             let fast = u64::from(self.fast_blocks.unwrap_or(0));
             let log = Arc::new(garbage((LOG_BLOCKS + 8 + fast) * u64::from(self.block_size)));
-            let journal = options.clone().with(|o| {
-                o.size = None;
-                o.extended = options.extended.clone().with(|o| o.resize = None);
-                o.features = vec!["journal_dev".into()];
-                o.uuid = Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".to_owned());
-            });
+            let journal = MkfsOptions {
+                size: None,
+                extended: ExtendedOptions { resize: None, ..options.extended.clone() },
+                features: vec!["journal_dev".into()],
+                uuid: Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".to_owned()),
+                ..options.clone()
+            };
             mkfs(&*log, &journal, &mut |_| {}).map_err(|e| format!("{}: {e}", self.name))?;
             if let Some(blocks) = self.fast_blocks {
                 set_fast_blocks(&log, self.block_size, blocks)?;

@@ -6,8 +6,8 @@ mod damage;
 
 use extol_testkit::{
     ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, as_unprivileged, e2fsck,
-    e2fsck_fix, extol, extol_copy, extol_path, in_own_mounts, require, resize_small_disk, run,
-    run_ok, text, tool, unmount,
+    e2fsck_fix, extol, extol_copy, extol_path, require, resize_small_disk, run, run_ok, text, tool,
+    unmount,
 };
 use std::fs::File;
 use std::io::Write;
@@ -343,17 +343,17 @@ fn without_fuse() {
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
     // A private mount table in which /dev holds nothing.
     let script = "mount -t tmpfs none /dev && exec \"$@\"";
-    let mut command = in_own_mounts(scratch.path());
+    let mut command = tool("unshare");
     command
-        .args(["sh", "-c", script, "sh"])
+        .args(["--mount", "sh", "-c", script, "sh"])
         .arg(extol_path())
         .args(["mount", "-f"])
         .arg(&image.path)
         .arg(&dir);
     one_line(&run(&mut command, LIMIT), 2, &["fuse"]);
-    let mut command = in_own_mounts(scratch.path());
+    let mut command = tool("unshare");
     command
-        .args(["sh", "-c", script, "sh"])
+        .args(["--mount", "sh", "-c", script, "sh"])
         .arg(extol_path())
         .arg("mount")
         .arg(&image.path)

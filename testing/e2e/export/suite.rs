@@ -54,8 +54,7 @@ fn tree(scratch: &Scratch, files: u32) -> std::path::PathBuf {
         let dir = root.join(format!("tree/part{}/dir{}", number / 400, number / 20));
         std::fs::create_dir_all(&dir).expect("mkdir");
         let path = dir.join(format!("file_{number}.c"));
-        let spread = u64::from(number).pow(2) * 31 % 9000;
-        let len = 200 + spread + if number % 50 == 0 { 150_000 } else { 0 };
+        let len = 200 + (number * number * 31) % 9000 + if number % 50 == 0 { 150_000 } else { 0 };
         let line = format!("/* file {number} of the tree */\n");
         let bytes: Vec<u8> = line.bytes().cycle().take(len as usize).collect();
         std::fs::write(&path, bytes).expect("write");

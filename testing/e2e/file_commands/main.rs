@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use extol_testkit::sample;
 use extol_testkit::{
     Image, KernelMount, Need, Scratch, Tree, as_user, e2fsck, extol, extol_ok, extol_path, require,
     run, run_ok, text, tool,
@@ -268,8 +267,8 @@ fn what_fails_changes_nothing() {
         (&["setxattr", "-n", "user.x", "-v", "0x1", "/source/one"], 1, "no value"),
         (&["getxattr", "-n", "user.none", "/source/one"], 32, "no such attribute"),
         (&["getxattr", "-e", "frob", "/source/one"], 1, "no coding"),
-        (&["put", "--mode", "frob", sample::HOSTNAME, "/"], 1, "bad mode"),
-        (&["put", "--owner", ":", sample::HOSTNAME, "/"], 1, "bad owner"),
+        (&["put", "--mode", "frob", "/etc/hostname", "/"], 1, "bad mode"),
+        (&["put", "--owner", ":", "/etc/hostname", "/"], 1, "bad owner"),
     ];
     for (words, code, line) in cases {
         let mut words = words.to_vec();

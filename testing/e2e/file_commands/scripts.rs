@@ -51,7 +51,7 @@ fn a_script_that_fails_changes_nothing() {
         ("mv /new\n", 1, "line 6: /new: only one path is given"),
         ("put - /new/x\n", 1, "line 6: a script has no standard input for put"),
         ("mv --frob /a /b\n", 1, "line 6: unexpected argument '--frob'"),
-        ("rm -o ro /new\n", 1, "line 6: --no-sandbox are given to extol edit"),
+        ("rm -o ro /new\n", 1, "line 6: -o and --key are given to extol edit"),
         ("rm /new/*\n", 1, "line 6: a character that a shell would act on"),
         ("rm 'new\n", 1, "line 6: a quote is not closed"),
     ];

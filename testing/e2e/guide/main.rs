@@ -119,12 +119,6 @@ fn casefold() {
 }
 
 #[test]
-fn desktop() {
-    let needs = [Need::Root, Need::UserMounts, Need::Tool("setpriv")];
-    page_of("desktop.md", &needs, Reader::Unprivileged, LIMIT);
-}
-
-#[test]
 fn encryption() {
     page("encryption.md", &[]);
 }
@@ -132,16 +126,6 @@ fn encryption() {
 #[test]
 fn fast_commits() {
     page("fast-commits.md", &[Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("tune2fs")]);
-}
-
-#[test]
-fn files() {
-    page("files.md", &[Need::Root, Need::Fuse]);
-}
-
-#[test]
-fn images() {
-    page("images.md", &[]);
 }
 
 /// Debian's mirror gives the files, and QEMU boots two images in software emulation.
@@ -172,11 +156,6 @@ fn quota() {
 #[test]
 fn reproducible_images() {
     page("reproducible-images.md", &[Need::Tool("tar"), Need::Tool("gzip")]);
-}
-
-#[test]
-fn rescue() {
-    page("rescue.md", &[Need::Tool("e2fsck")]);
 }
 
 #[test]

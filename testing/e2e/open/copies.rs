@@ -1,7 +1,6 @@
 //! Volumes whose first superblock is damaged are shown and checked by a copy of it; external
 //! journals are shown as what they are.
 
-use extol_testkit::sample;
 use extol_testkit::{Image, Need, Scratch, e2fsck, extol_ok, require, run_extol, text};
 use serde_json::Value;
 
@@ -30,7 +29,7 @@ fn a_damaged_superblock_has_a_copy() {
         let options = [&["-t", "ext4", "-b", size, "-L", "data"], clusters].concat();
         let image = Image::mke2fs(scratch.path(), "a.img", 160 * MIB, &options);
         let path = text(&image.path);
-        extol_ok(&["put", path, sample::HOSTNAME, "/"]);
+        extol_ok(&["put", path, "/etc/hostname", "/"]);
         let whole = info(path, include_str!("../../../docs/guide/schemas/info.json"));
         assert_eq!(whole.get("superblock_copy"), None);
         image.write_at(1024, &[0; 1024]);
@@ -67,91 +66,6 @@ fn a_damaged_superblock_has_a_copy() {
         assert_eq!(extol_ok(&["ls", path]).lines().count(), 2);
         image.remove();
     }
-}
-
-/// With the first superblock the descriptors behind it are often lost: the copy has its own.
-#[test]
-fn the_descriptors_of_the_copy_are_read() {
-    let tools = ["mke2fs", "debugfs"].map(Need::Tool);
-    let kernel = [Need::Root, Need::Loop, Need::Kernel("ext4"), Need::Fuse];
-    if !require(&[&tools[..], &kernel].concat()) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let dir = scratch.dir("mnt");
-    for (size, features, block) in [
-        ("1024", "^orphan_file", 8193),
-        ("1024", "^metadata_csum,^orphan_file", 8193),
-        ("1024", "^metadata_csum,^64bit,^flex_bg", 8193),
-        ("1024", "meta_bg,^resize_inode", 8193),
-        ("4096", "^orphan_file", 32_768),
-        ("4096", "uninit_bg,^metadata_csum", 32_768),
-        ("1024", "bigalloc", 131_072),
-    ] {
-        let what = format!("{size} {features}");
-        let options = ["-t", "ext4", "-b", size, "-O", features];
-        let image = Image::mke2fs(scratch.path(), "a.img", 300 * MIB, &options);
-        let path = text(&image.path);
-        for nr in 0..40 {
-            extol_ok(&["mkdir", path, &format!("/d{nr}")]);
-            extol_ok(&["put", path, "/etc/hostname", &format!("/d{nr}/file")]);
-        }
-        let (listed, groups) = (extol_ok(&["ls", "-R", path]), extol_ok(&["info", "-g", path]));
-        let bytes: u64 = size.parse().expect("a size");
-        image.write_at(0, &vec![0; 4 * bytes as usize]);
-
-        let refused = run_extol(&["ls", path]);
-        let advice = format!("read it with -o sb={}", block * bytes / 1024);
-        failed(&refused, 32, &[&advice]);
-        let sb = format!("sb={}", block * bytes / 1024);
-        assert_eq!(extol_ok(&["ls", "-R", "-o", &sb, path]), listed, "{what}");
-        let name = "/d39/file";
-        let contents = std::fs::read_to_string("/etc/hostname").expect("a file of the host");
-        assert_eq!(extol_ok(&["cat", "-o", &sb, path, name]), contents, "{what}");
-        assert!(extol_ok(&["info", "-g", "-o", &sb, path]).contains(&groups), "{what}");
-        let checked = run_extol(&["check", path]);
-        assert!(checked.output.contains("the group descriptors are lost"), "{}", checked.output);
-        assert!(!checked.output.contains("0 of 0 inodes"), "{}", checked.output);
-        let options = format!("ro,{sb}");
-        let mount = extol_testkit::ExtolMount::start(&image.path, &dir, &[&options]);
-        assert_eq!(std::fs::read_to_string(dir.join("d39/file")).expect("read"), contents);
-        let words = ["remount", "-o", "rw", text(&dir)];
-        let refused = run_extol(&words);
-        assert!(refused.output.contains("by a copy of its superblock"), "{}", refused.output);
-        assert!(!refused.success());
-        drop(mount);
-        // (Linux takes no copy of descriptors that are placed by meta_bg.)
-        if features.contains("meta_bg") {
-            image.remove();
-            continue;
-        }
-        let mount = extol_testkit::KernelMount::mount(&image, &dir, &[&options]);
-        assert_eq!(std::fs::read_to_string(dir.join("d39/file")).expect("read"), contents);
-        mount.unmount();
-        image.remove();
-    }
-}
-
-/// One bad descriptor does not hide the others.
-#[test]
-fn groups_are_listed_beside_a_bad_one() {
-    if !require(&[Need::Tool("mke2fs"), Need::Tool("dumpe2fs")]) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", "ext4", "-b", "1024"]);
-    let path = text(&image.path);
-    let sound = extol_ok(&["info", "-g", path]);
-    // The third of those of 64 bytes behind the superblock: its checksum.
-    image.flip_bit(2048 + 2 * 64 + 0x1E, 3);
-    let done = run_extol(&["info", "-g", path]);
-    failed(&done, 32, &["group 2 is damaged: group descriptor: checksum is"]);
-    let lines: Vec<_> = done.output.lines().take(9).collect();
-    for (nr, line) in sound.lines().enumerate().filter(|(nr, _)| *nr != 3) {
-        assert_eq!(lines[nr], line);
-    }
-    let start = sound.lines().nth(3).expect("group 2").rsplitn(4, ':').last().expect("places");
-    assert_eq!(lines[3], format!("{start}:-1:-1:-1"));
 }
 
 /// Where the first copy is lost too, another one can be named.

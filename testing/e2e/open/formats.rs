@@ -2,14 +2,11 @@
 
 use crate::disk::{Disk, disk_json};
 use crate::{failed, schema};
-use extol_testkit::sample;
-use extol_testkit::{
-    Need, Patience, Rig, daemon_of, extol_ok, require, run_extol, run_ok, text, tool, wait_until,
-};
+use extol_testkit::{Need, Rig, daemon_of, extol_ok, require, run_extol, run_ok, text, tool};
 use rustix::process::Pid;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Android sparse images, of volumes and of disks, are read as what they hold, and not written to.
 #[test]
@@ -41,9 +38,9 @@ fn android_images_are_read() {
     extol_ok(&["cp", "-r", raw, "/", text(&same)]);
     run_ok(tool("diff").args(["-r", text(&all), text(&same)]));
     let simg2img = "is only read: make a raw image of it (simg2img)";
-    failed(&run_extol(&["put", name, sample::HOSTNAME, "/"]), 32, &[simg2img]);
+    failed(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, &[simg2img]);
     failed(&run_extol(&["replay", name]), 32, &[simg2img]);
-    for args in [&["mkfs", "-q", name][..], &["mkfs", "-qF", "-d", sample::APT, name]] {
+    for args in [&["mkfs", "-q", name][..], &["mkfs", "-qF", "-d", "/etc/apt", name]] {
         failed(&run_extol(args), 32, &[simg2img]);
     }
     failed(&run_extol(&["mount", "-w", name, text(&rig.dir)]), 32, &[simg2img]);
@@ -58,7 +55,7 @@ fn android_images_are_read() {
 
     let disk = Disk::new(&rig.scratch, "disk.img", 64, "label: gpt\nsize=40M,name=root\n");
     extol_ok(&["mkfs", "-q", &disk.part(1)]);
-    extol_ok(&["put", &disk.part(1), sample::HOSTNAME, "/"]);
+    extol_ok(&["put", &disk.part(1), "/etc/hostname", "/"]);
     let packed = rig.scratch.join("disk.simg");
     run_ok(tool("img2simg").args([disk.name(), text(&packed)]));
     let part = format!("{}:root", text(&packed));
@@ -103,7 +100,7 @@ fn compressed_images_are_read() {
     }
     let rig = Rig::new();
     let raw = text(&rig.image.path);
-    extol_ok(&["put", raw, sample::HOSTNAME, "/"]);
+    extol_ok(&["put", raw, "/etc/hostname", "/"]);
     let listed = extol_ok(&["ls", "-lR", raw]);
     let before = rig.image.read_at(0, 32 << 20);
     for (program, end) in [("gzip", "gz"), ("xz", "xz"), ("zstd", "zst")] {
@@ -118,7 +115,7 @@ fn compressed_images_are_read() {
         assert_eq!(said["container"], program);
         is_only_read(name, "expand it first");
         let only_read = format!("which is only read: expand it first ({program} -d)");
-        failed(&run_extol(&["put", name, sample::HOSTNAME, "/"]), 32, &[&only_read]);
+        failed(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, &[&only_read]);
         failed(&run_extol(&["mount", name, text(&rig.dir)]), 32, &[&only_read]);
         failed(&run_extol(&["mkfs", "-q", name]), 32, &[program, "-F overwrites it"]);
         for options in ["ro", "untrusted"] {
@@ -181,7 +178,7 @@ fn qcow2_images_are_used() {
     let image = at("a.qcow2");
     qemu_img(&["create", "-q", "-f", "qcow2", &image, "256M"]);
     extol_ok(&["mkfs", "-q", &image]);
-    extol_ok(&["put", &image, sample::HOSTNAME, "/"]);
+    extol_ok(&["put", &image, "/etc/hostname", "/"]);
     qemu_img(&["check", "-q", &image]);
     extol_ok(&["mount", &image, dir]);
     let bytes: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -200,8 +197,8 @@ fn qcow2_images_are_used() {
     has_ended(daemon);
     let check = || tool("qemu-img").args(["check", "-q", &image]).status().expect("run").code();
     // (1: the locks of requests under way are there for a moment longer.)
-    let mut patience = Patience::new(Duration::from_secs(20));
-    while check() == Some(1) && !patience.is_over() {
+    let began = Instant::now();
+    while check() == Some(1) && began.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(100));
     }
     let code = check();
@@ -223,7 +220,7 @@ fn qcow2_images_are_used() {
     let over = at("over.qcow2");
     qemu_img(&["create", "-q", "-f", "qcow2", "-b", &image, "-F", "qcow2", &over]);
     let before = std::fs::read(&image).expect("read");
-    extol_ok(&["put", &over, sample::PASSWD, "/"]);
+    extol_ok(&["put", &over, "/etc/passwd", "/"]);
     assert!(extol_ok(&["ls", &over, "/"]).contains("passwd"));
     assert!(std::fs::read(&image).expect("read") == before, "the file below was written to");
     let said: Value = serde_json::from_str(&extol_ok(&["info", "--json", &over])).expect("JSON");
@@ -267,7 +264,7 @@ fn qcow2_images_are_used() {
 
     // What cannot be written to is still read.
     qemu_img(&["snapshot", "-c", "one", &image]);
-    failed(&run_extol(&["put", &image, sample::PASSWD, "/"]), 32, &["snapshots", "qemu-img"]);
+    failed(&run_extol(&["put", &image, "/etc/passwd", "/"]), 32, &["snapshots", "qemu-img"]);
     extol_ok(&["ls", &image]);
     is_only_read(&image, "it has snapshots");
     // An image that QEMU has open.
@@ -275,12 +272,16 @@ fn qcow2_images_are_used() {
     let mut machine =
         machine.args(["-f", "raw", "-c", "sleep 60000", &at("raw")]).spawn().expect("qemu-io");
     let inode = std::fs::metadata(at("raw")).expect("stat").ino();
+    let start = std::time::Instant::now();
     let has_locked = || {
         let locks = std::fs::read_to_string("/proc/locks").expect("locks");
         locks.lines().any(|line| line.contains(&format!(":{inode} ")))
     };
-    wait_until("qemu-io locks the image", Duration::from_secs(20), has_locked);
-    let busy = run_extol(&["put", &at("raw"), sample::PASSWD, "/"]);
+    while !has_locked() {
+        assert!(start.elapsed().as_secs() < 20, "qemu-io does not lock the image");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let busy = run_extol(&["put", &at("raw"), "/etc/passwd", "/"]);
     machine.kill().expect("kill");
     machine.wait().expect("wait");
     assert!(busy.stderr.contains("QEMU"), "{}", busy.output);
@@ -288,10 +289,13 @@ fn qcow2_images_are_used() {
 
 /// Waits for the end of a process that was killed.
 fn has_ended(daemon: Pid) {
+    let start = std::time::Instant::now();
     let status = format!("/proc/{daemon}/status");
     let runs = |text: String| !text.contains("State:\tZ");
-    let is_gone = || !std::fs::read_to_string(&status).is_ok_and(runs);
-    wait_until("the daemon has ended", Duration::from_secs(20), is_gone);
+    while std::fs::read_to_string(&status).is_ok_and(runs) {
+        assert!(start.elapsed().as_secs() < 20, "the daemon {daemon} has not ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// It is said what a disk with partitions is packed in. The JSON.
@@ -356,7 +360,7 @@ fn vmdk_and_vhdx_are_read() {
     }
     let rig = Rig::new();
     let raw = text(&rig.image.path);
-    extol_ok(&["put", raw, sample::HOSTNAME, "/"]);
+    extol_ok(&["put", raw, "/etc/hostname", "/"]);
     let listed = extol_ok(&["ls", "-lR", raw]);
     for (format, option) in [("vmdk", "subformat=streamOptimized"), ("vhdx", "subformat=dynamic")] {
         let path = rig.scratch.join(format);
@@ -369,9 +373,9 @@ fn vmdk_and_vhdx_are_read() {
         assert_eq!(said["container"], format);
         is_only_read(name, "make a raw image of it (qemu-img convert -O raw)");
         let only_read = "which is only read: make a raw image of it: qemu-img convert -O raw";
-        failed(&run_extol(&["put", name, sample::HOSTNAME, "/"]), 32, &[only_read]);
+        failed(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, &[only_read]);
         let before = std::fs::read(&path).expect("read");
-        for args in [&["mkfs", "-q", name][..], &["mkfs", "-qF", "-d", sample::APT, name]] {
+        for args in [&["mkfs", "-q", name][..], &["mkfs", "-qF", "-d", "/etc/apt", name]] {
             failed(&run_extol(args), 32, &[only_read]);
         }
         assert!(std::fs::read(&path).expect("read") == before, "it was written to");

@@ -4,11 +4,9 @@
 mod copies;
 mod disk;
 mod formats;
-mod kept;
 mod named;
 mod parts;
 mod tables;
-mod truncated;
 
 use extol_testkit::Finished;
 

@@ -2,7 +2,6 @@
 
 use crate::disk::Disk;
 use crate::{MIB, failed};
-use extol_testkit::sample;
 use extol_testkit::{
     Finished, Image, LoopDevice, Need, Scratch, extol_ok, require, run_extol, run_ok, text, tool,
 };
@@ -31,13 +30,13 @@ const MAKERS: &[Maker] = &[
     maker("mkfs.vfat -F 32 FILE", 64, "vfat", "a FAT file system"),
     maker("mkntfs -q -F FILE", 16, "ntfs", "an NTFS file system"),
     maker("mkfs.f2fs -q FILE", 128, "f2fs", "an F2FS file system"),
-    maker("mksquashfs SAMPLE FILE -quiet -noappend", 0, "squashfs", "a squashfs"),
+    maker("mksquashfs /etc/hostname FILE -quiet -noappend", 0, "squashfs", "a squashfs"),
     maker("mkfs.minix -1 FILE", 1, "minix", "a MINIX file system"),
     maker("mkfs.minix -2 FILE", 1, "minix", "a MINIX file system"),
     maker("mkfs.minix -3 FILE", 8, "minix", "a MINIX file system"),
     maker("mkfs.nilfs2 -q FILE", 160, "nilfs2", "a NILFS2 file system"),
     maker("bzip2 -k FILE", 1, "", "a bzip2 file"),
-    maker("tar -cf FILE SAMPLE", 0, "", "a tar archive"),
+    maker("tar -cf FILE /etc/hostname", 0, "", "a tar archive"),
 ];
 
 /// The file that a maker has made.
@@ -52,10 +51,10 @@ fn make(maker: &Maker, dir: &Path) -> PathBuf {
     let program = words.next().expect("a program");
     let mut command = tool(program);
     for word in words {
-        match word {
-            "FILE" => command.arg(&file),
-            "SAMPLE" => command.arg(sample::HOSTNAME),
-            word => command.arg(word),
+        if word == "FILE" {
+            command.arg(&file)
+        } else {
+            command.arg(word)
         };
     }
     run_ok(&mut command);
@@ -76,7 +75,7 @@ fn is_named(file: &Path, said: &str) {
     };
     kept(&run_extol(&["info", name]), 32, "and not an ext2, ext3 or ext4 volume");
     kept(&run_extol(&["check", name]), 8, "and not an ext2, ext3 or ext4 volume");
-    kept(&run_extol(&["put", name, sample::HOSTNAME, "/"]), 32, "and not an ext2");
+    kept(&run_extol(&["put", name, "/etc/hostname", "/"]), 32, "and not an ext2");
     kept(&run_extol(&["replay", name]), 32, "and not an ext2");
     let done = run_extol(&["mount", name, text(&dir)]);
     kept(&done, 32, "and not an ext2, ext3 or ext4 volume");
@@ -153,7 +152,7 @@ fn the_advice_is_right() {
     let disk = Disk::new(&scratch, "it's \"a\" $disk.img", 320, script);
     let root = disk.part("root");
     extol_ok(&["mkfs", "-q", "-b", "4096", &root]);
-    extol_ok(&["put", &root, sample::HOSTNAME, "/"]);
+    extol_ok(&["put", &root, "/etc/hostname", "/"]);
     let start = disk.places()[1].1;
     disk.image.write_at(start + 1024, &[0; 1024]);
     let said = run_extol(&["ls", &root]);

@@ -8,10 +8,7 @@ mod files;
 mod space;
 
 use extol_testkit::{Need, Subject};
-use std::time::Duration;
 
-/// How much quiet time something may take that comes by itself.
-const LIMIT: Duration = Duration::from_secs(10);
 /// What every test here needs.
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];

@@ -1,7 +1,6 @@
 //! Volumes that are not mounted become larger.
 
 use super::*;
-use extol_testkit::sample;
 
 #[test]
 fn linux_fills_what_grew() {
@@ -127,7 +126,7 @@ fn killed_on_the_way() {
     for ms in [5, 20, 40, 80, 120, 200, 300, 500] {
         let options = ["-t", "ext4", "-b", "1024", "-N", "4096"];
         let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &options);
-        run_ok(extol().arg("put").arg(&image.path).args([sample::PASSWD, "/"]));
+        run_ok(extol().arg("put").arg(&image.path).args(["/etc/passwd", "/"]));
         let mut child =
             resize(&image.path, "200G").stdout(std::process::Stdio::null()).spawn().expect("start");
         std::thread::sleep(Duration::from_millis(ms));

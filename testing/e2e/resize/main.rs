@@ -5,7 +5,6 @@ mod lent;
 mod matrix;
 mod minimum;
 mod mounted;
-mod partition;
 mod shrink;
 
 #[path = "../../superseded.rs"]

@@ -263,27 +263,3 @@ fn killed_while_it_shrinks() {
     }
     assert!(states.len() > 1, "all were killed too early, or too late");
 }
-
-/// A volume that becomes larger or smaller was not mounted for that.
-#[test]
-fn resizing_counts_no_mount() {
-    if !require(&[Need::Tool("mke2fs"), Need::Tool("dumpe2fs")]) {
-        return;
-    }
-    let scratch = Scratch::new();
-    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-b", "1024"]);
-    make_files(&image);
-    let mounts = || {
-        let text = extol_testkit::dump_super(&image);
-        let of = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
-        [of("Mount count:"), of("Last mount time:"), of("Last mounted on:")]
-    };
-    let before = mounts();
-    for size in ["96M", "32M", "40M"] {
-        run_ok(&mut resize(&image.path, size));
-        assert_eq!(mounts(), before, "{size}");
-    }
-    run_ok(extol().args(["resize", "--minimum"]).arg(&image.path));
-    assert_eq!(mounts(), before);
-    e2fsck(&image).assert_clean("resized");
-}

@@ -14,9 +14,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-mod commands;
 mod rights;
 mod ways;
 mod works;
@@ -100,8 +99,12 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[track_caller]
-fn wait_until(what: &str, there: impl FnMut() -> bool) {
-    extol_testkit::wait_until(what, Duration::from_secs(20), there);
+fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn is_running(pid: u32) -> bool {

@@ -4,10 +4,10 @@
 //! there are. (The first calls are the loader's, which gives up by itself.)
 
 use crate::{LIMIT, NEEDS, Rig, extol, extol_path, text, until};
-use extol_testkit::{Need, Patience, e2fsck, require, run, tool};
+use extol_testkit::{Need, e2fsck, require, run, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the daemon asks the kernel for while it starts, and what it may hear. (Not `write`: every
 /// thread would lose a reply.)
@@ -76,7 +76,7 @@ fn injected(rig: &Rig, call: &str, error: &str, nth: u32, options: &str) -> bool
 /// True if the mount comes up and does what a mount does; false if its daemon ends.
 #[track_caller]
 fn works(rig: &Rig, child: &mut Child, what: &str) -> bool {
-    let mut patience = Patience::new(Duration::from_secs(30));
+    let start = Instant::now();
     let script = "echo x > \"$0/file\" && cat \"$0/file\" && sync \"$0/file\"";
     loop {
         if child.try_wait().unwrap().is_some() {
@@ -90,7 +90,7 @@ fn works(rig: &Rig, child: &mut Child, what: &str) -> bool {
         {
             return true;
         }
-        if patience.is_over() {
+        if start.elapsed() > Duration::from_secs(30) {
             let _ = child.kill();
             panic!("{what}: it neither works nor ends");
         }

@@ -1,7 +1,7 @@
 //! Set-user-id programs and device files on a mount work only where they were asked for.
 
 use crate::{NEEDS, Rig, as_unprivileged, extol_path, run_extol, text};
-use extol_testkit::{Need, in_own_mounts, mounted_type, require, run_ok, tool};
+use extol_testkit::{Need, mounted_type, require, run_ok, tool};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -121,8 +121,11 @@ fn mount_8_has_the_same_default() {
             // In a namespace of its own, where programs of the system may be added.
             let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \
                           \"$2\" \"$3\"; grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
-            let mut mount = in_own_mounts(rig.scratch.path());
-            mount.args(["sh", "-ec", script]).arg(extol_path()).args([&tools, &fstab, &rig.dir]);
+            let mut mount = tool("unshare");
+            mount
+                .args(["-m", "sh", "-ec", script])
+                .arg(extol_path())
+                .args([&tools, &fstab, &rig.dir]);
             let shown = run_ok(&mut mount);
             let flags: Vec<_> =
                 shown.split(' ').nth(5).expect("a line of mountinfo").split(',').collect();

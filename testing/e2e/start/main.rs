@@ -8,9 +8,18 @@ mod flags;
 mod protected;
 mod signals;
 
-use extol_testkit::wait_until as until;
 use extol_testkit::{Need, Rig, as_unprivileged, extol, extol_path, run_extol, text};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until something holds.
+#[track_caller]
+fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -45,8 +45,10 @@ fn interrupted_in(rig: &Rig, wait: &str, nth: u32, args: &[&str]) {
     std::thread::sleep(Duration::from_millis(100));
     let daemon = traced().and_then(Pid::from_raw).expect("the daemon waits");
     kill_process(daemon, TERM).unwrap();
+    let began = std::time::Instant::now();
     let done = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
+    assert!(began.elapsed() < Duration::from_secs(10), "{wait}: {:?}", began.elapsed());
     // (strace has something to say, too; and an open that is delayed says so.)
     let other = |line: &&str| !line.contains("strace") && !line.contains("waiting until it can be");
     let lines: Vec<_> = said.lines().filter(other).collect();
@@ -99,8 +101,10 @@ fn while_it_starts_in_the_background() {
     command.arg("mount").args([&rig.image.path, &rig.dir]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
+    let began = std::time::Instant::now();
     kill_process(pid(&child), TERM).unwrap();
     let done = child.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(2400), "{:?}", began.elapsed());
     // It had said what it waits for.
     let said = String::from_utf8_lossy(&done.stderr);
     let lines: Vec<&str> = said.lines().collect();

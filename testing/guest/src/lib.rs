@@ -34,8 +34,6 @@ mod modules;
 mod programs;
 mod qemu;
 
-#[cfg(doc)]
-use extol_testkit::Patience;
 use extol_testkit::{Scratch, guest_kernel};
 use modules::Modules;
 use std::path::{Path, PathBuf};
@@ -131,7 +129,7 @@ impl Default for Guest {
 }
 
 impl Guest {
-    /// A guest without drives, with a limit of two minutes of quiet time ([`Patience`]).
+    /// A guest without drives, with a limit of two minutes.
     #[must_use]
     pub fn new() -> Self {
         Self {

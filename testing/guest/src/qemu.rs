@@ -2,11 +2,10 @@
 //!
 //! States: booting (nothing read), ready (the script runs), ended (the agent has said so; QEMU must
 //! end by itself), or cut (QEMU has ended with [`CUT`]). Each but the last becomes a failure when
-//! the limit passes, which counts quiet time alone ([`Patience`]). So does the end of QEMU in
-//! another state than ended.
+//! the limit passes; so does the end of QEMU in another state than ended.
 
 use crate::{End, Failed, Guest, Report};
-use extol_testkit::{Patience, Scratch, tool};
+use extol_testkit::{Scratch, tool};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -14,10 +13,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How much quiet time QEMU may take to end after the agent's last line.
+/// How long QEMU may take to end after the agent's last line.
 const LAST: Duration = Duration::from_secs(20);
-/// Time between two looks at whether it makes progress.
-const LOOK: Duration = Duration::from_millis(200);
 /// Exit code of QEMU after `power-cut`: its device makes 2n+1 of the byte n = 42.
 const CUT: i32 = 85;
 /// How much a script may print.
@@ -71,7 +68,6 @@ struct Running {
     lines: Receiver<Vec<u8>>,
     begun: Instant,
     limit: Duration,
-    patience: Patience,
     ready: Option<Duration>,
     output: String,
     busy: Vec<String>,
@@ -98,13 +94,11 @@ pub(crate) fn run(
     let mut child = command.spawn().map_err(|e| Failed::new(format!("does not start: {e}")))?;
     let lines = lines_of(child.stdout.take().expect("stdout is piped"));
     let begun = Instant::now();
-    let patience = Patience::of(child.id(), guest.limit);
     let mut running = Running {
         child,
         lines,
         begun,
         limit: guest.limit,
-        patience,
         ready: None,
         output: String::new(),
         busy: Vec::new(),
@@ -142,13 +136,13 @@ impl Running {
     /// Reads until the agent says how it ended.
     fn follow(&mut self) -> Result<End, String> {
         loop {
-            if self.patience.is_over() {
-                let doing = self.ready.map_or("does not boot", |_| "does not end");
-                return Err(format!("{doing} within {:?}", self.limit));
-            }
-            let line = match self.lines.recv_timeout(LOOK) {
+            let left = self.limit.saturating_sub(self.begun.elapsed());
+            let line = match self.lines.recv_timeout(left) {
                 Ok(line) => line,
-                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Timeout) => {
+                    let doing = self.ready.map_or("does not boot", |_| "does not end");
+                    return Err(format!("{doing} within {:?}", self.limit));
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.child.wait().map_err(waiting)?;
                     if status.code() == Some(CUT) {
@@ -185,7 +179,7 @@ impl Running {
         if end == End::Cut {
             return Ok(end);
         }
-        let mut patience = Patience::new(LAST);
+        let since = Instant::now();
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) if !status.success() => {
@@ -195,7 +189,7 @@ impl Running {
                     return Err(format!("could not unmount {}", self.busy.join(" and ")));
                 }
                 Ok(Some(_)) => return Ok(end),
-                Ok(None) if patience.is_over() => {
+                Ok(None) if since.elapsed() > LAST => {
                     return Err(format!("did not end within {LAST:?} of its report"));
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),

@@ -2,7 +2,7 @@
 
 use extol_guest::{End, Guest};
 use extol_testkit::{Image, Need, Scratch, e2fsck, require};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 2] = [Need::Guest, Need::Tool("mke2fs")];
 
@@ -86,10 +86,12 @@ fn failures_are_told_apart() {
     if !require(&NEEDS) {
         return;
     }
+    let begun = Instant::now();
     let limit = Duration::from_secs(15);
     let failed = Guest::new().limit(limit).try_run("echo begun; sleep 1000").unwrap_err();
     assert!(failed.what.contains("does not end within 15s"), "{failed}");
     assert_eq!(failed.output, "begun\n");
+    assert!(begun.elapsed() < limit * 2);
 
     let failed = Guest::new().try_run("echo c >/proc/sysrq-trigger").unwrap_err();
     assert!(failed.what.contains("without a report"), "{failed}");

@@ -178,17 +178,18 @@ pub fn fast() -> &'static Base {
 
 fn empty(v: &Variant) -> MemDevice {
     let device = MemDevice::new(v.mib << 20);
-    let mut options = MkfsOptions::default().with(|o| {
-        o.fs_type = v.fs_type;
-        o.block_size = Some(v.block);
-        o.inode_size = v.inode_size;
-        o.blocks_per_group = v.groups.map(|g| g.0);
-        o.groups_per_flex = v.groups.map(|g| g.1);
-        o.inodes = v.groups.map(|g| g.2);
-        o.cluster_size = v.cluster;
-        o.revision = v.revision;
-        o.uuid = Some("5a3c1f00-1111-4222-8333-0123456789ab".into());
-    });
+    let mut options = MkfsOptions {
+        fs_type: v.fs_type,
+        block_size: Some(v.block),
+        inode_size: v.inode_size,
+        blocks_per_group: v.groups.map(|g| g.0),
+        groups_per_flex: v.groups.map(|g| g.1),
+        inodes: v.groups.map(|g| g.2),
+        cluster_size: v.cluster,
+        revision: v.revision,
+        uuid: Some("5a3c1f00-1111-4222-8333-0123456789ab".into()),
+        ..MkfsOptions::default()
+    };
     options.extended.hash_seed = Some(*b"always the same!");
     options.features.extend((!v.features.is_empty()).then(|| v.features.to_owned()));
     mkfs(&device, &options, &mut |_| {}).expect("mkfs");

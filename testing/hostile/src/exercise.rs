@@ -425,7 +425,7 @@ impl Run<'_> {
                     RenameFlags::EXCHANGE,
                     RenameFlags::WHITEOUT,
                 ]);
-                if self.saw(fs.rename_at(from, &name, to, &new, flags)).is_some() {
+                if self.saw(fs.rename(from, &name, to, &new, flags)).is_some() {
                     self.names.push((to, new));
                 }
             }

@@ -25,13 +25,14 @@ const JOURNAL: u64 = 2 * BLOCK;
 /// A volume that was not closed, and its log.
 fn dirty() -> (MemDevice, MemDevice) {
     let log = Arc::new(MemDevice::new(2 << 20));
-    let options = MkfsOptions::default().with(|o| {
-        o.block_size = Some(BLOCK as u32);
-        o.features = vec!["journal_dev".into()];
-    });
+    let options = MkfsOptions {
+        block_size: Some(BLOCK as u32),
+        features: vec!["journal_dev".into()],
+        ..MkfsOptions::default()
+    };
     mkfs(&*log, &options, &mut |_| {}).expect("a journal device");
     let volume = MemDevice::new(6 << 20);
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(BLOCK as u32));
+    let mut options = MkfsOptions { block_size: Some(BLOCK as u32), ..MkfsOptions::default() };
     options.journal.device = Some(JournalDevice { device: log.clone() as SharedDevice, rdev: 0 });
     mkfs(&volume, &options, &mut |_| {}).expect("a volume");
     let disk = Disk::new(volume, false);

@@ -112,7 +112,7 @@ fn look(dev: &MemDevice) -> Vec<String> {
     let _ = extol::inspect_journal(&shared(), &MountOptions::default());
     let disk = Disk::new(dev.snapshot(), false);
     let replayed = extol::replay(&(disk.clone() as SharedDevice), &MountOptions::default());
-    let _ = extol::image::overwrite::loss(&*shared(), None);
+    let _ = extol::mkfs::existing_contents(&*shared());
     match replayed {
         Err(e) if dev.to_bytes() != disk.mem.to_bytes() => {
             vec![format!("a replay that is refused ({e}) has written")]

@@ -1,18 +1,17 @@
-//! Running other programs: output captured, a limit on everything, and errors that show the whole
-//! command.
+//! Running other programs: output captured, a deadline on everything, and errors that show the
+//! whole command.
 
-use crate::Patience;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a program ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// The command line, for messages.
     pub command: String,
-    /// Exit code; `None` if a signal ended it or the limit passed.
+    /// Exit code; `None` if a signal ended it or the deadline passed.
     pub code: Option<i32>,
     /// Standard output and standard error, one after the other.
     pub output: String,
@@ -25,13 +24,6 @@ impl Finished {
     #[must_use]
     pub fn success(&self) -> bool {
         self.code == Some(0)
-    }
-
-    /// True if it has said nothing, but for what it waits for: an unmount that takes longer than a
-    /// second does, which is soon so beside other work.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.output.lines().all(|line| line.contains("waiting for "))
     }
 }
 
@@ -52,8 +44,7 @@ pub fn find_tool(name: &str) -> Option<std::path::PathBuf> {
         .find(|p| p.is_file())
 }
 
-/// Runs a command to its end; kills it after `limit` of quiet time, and when it has used that much
-/// of each processor ([`Patience`]).
+/// Runs a command to its end, killing it after `limit`.
 ///
 /// # Panics
 /// If the program cannot be started.
@@ -72,15 +63,13 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     };
     let out = collect(Box::new(child.stdout.take().expect("stdout is piped")));
     let err = collect(Box::new(child.stderr.take().expect("stderr is piped")));
-    let mut patience = Patience::of(child.id(), limit);
-    let mut timed_out = false;
+    let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     let code = loop {
         if let Some(status) = child.try_wait().expect("wait for a child") {
             break status.code();
         }
-        if patience.is_over() {
-            timed_out = true;
+        if start.elapsed() > limit {
             let _ = child.kill();
             let _ = child.wait();
             break None;
@@ -88,6 +77,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(4));
     };
+    let timed_out = code.is_none() && start.elapsed() > limit;
     let stderr = err.join().expect("stderr reader");
     let mut output = out.join().expect("stdout reader");
     output.push_str(&stderr);

@@ -1,14 +1,14 @@
 //! Exports over NFS by the `extol` binary under test.
 
-use crate::{Patience, extol};
+use crate::extol;
 use rustix::process::{Pid, Signal};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How much quiet time a server may take to answer, and to end.
+/// How long a server may take to answer, and to end.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a file of messages has by now.
@@ -40,7 +40,7 @@ impl ExtolExport {
         command.arg("--state-dir").arg(source.with_extension("state"));
         command.arg(source).stdin(Stdio::null()).stdout(create(&said)).stderr(create(&log));
         let mut child = command.spawn().expect("start extol export");
-        let mut patience = Patience::new(LIMIT);
+        let end = Instant::now() + LIMIT;
         loop {
             let line = text_of(&said);
             if let Some(line) = line.strip_suffix('\n') {
@@ -48,7 +48,8 @@ impl ExtolExport {
                 return Self { child, log, address: address.expect("an address") };
             }
             let ended = child.try_wait().expect("wait for a child");
-            if ended.is_some() || patience.is_over() {
+            let is_late = Instant::now() > end;
+            if ended.is_some() || is_late {
                 let _ = child.kill();
                 let _ = child.wait();
                 let log = text_of(&log);
@@ -85,12 +86,12 @@ impl ExtolExport {
     pub fn end(mut self) -> ExitStatus {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::TERM).expect("send a signal");
-        let mut patience = Patience::new(LIMIT);
+        let end = Instant::now() + LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().expect("wait for a child") {
                 return status;
             }
-            assert!(!patience.is_over(), "the server does not end: {}", self.log());
+            assert!(Instant::now() < end, "the server does not end: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,15 +1,15 @@
 //! Mounts by the `extol` binary under test.
 //!
 //! The daemon runs in the foreground as a child of the test, with its messages in a file. A watcher
-//! kills it when nothing makes progress for its limit: a call that is blocked on the mount then
-//! fails with ENOTCONN, so a deadlock in the daemon is a failed test and not a hanging run.
+//! kills it when it lives longer than its limit: a call that is blocked on the mount then fails
+//! with ENOTCONN, so a deadlock in the daemon is a failed test and not a hanging run.
 
-use crate::{Patience, mounted_type, tool, transport_option, unmount};
+use crate::{mounted_type, tool, transport_option, unmount};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A mount that did not come up.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Watch {
 }
 
 impl ExtolMount {
-    /// How much quiet time one mount may have before the watcher kills it.
+    /// How long one mount may live before the watcher kills it.
     fn limit() -> Duration {
         Duration::from_secs(if std::env::var_os("EXTOL_LONG").is_some() { 6 * 3600 } else { 300 })
     }
@@ -87,18 +87,18 @@ impl ExtolMount {
         let child = command.spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         let mut mount =
             Self { dir: dir.to_owned(), log, child: Some(child), watch: Arc::default() };
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let start = Instant::now();
         // `fuse.extol`, and `fuseblk.extol` for block devices.
         while mounted_type(dir).is_none_or(|kind| !kind.ends_with(".extol")) {
             if let Some(status) = mount.exited() {
                 mount.child = None;
                 return Err(MountFailed { code: status.code(), output: mount.log() });
             }
-            if patience.is_over() {
+            if start.elapsed() > Duration::from_secs(60) {
                 mount.kill9();
                 return Err(MountFailed {
                     code: None,
-                    output: format!("not mounted in time: {}", mount.log()),
+                    output: format!("not mounted after 60 s: {}", mount.log()),
                 });
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -110,16 +110,13 @@ impl ExtolMount {
     fn start_watch(&self) {
         let (watch, pid, dir) = (Arc::clone(&self.watch), self.pid(), self.dir.clone());
         std::thread::spawn(move || {
-            let mut patience = Patience::new(Self::limit());
-            let mut ended = watch.ended.lock().expect("watch lock");
-            while !*ended && !patience.is_over() {
-                let pause = Duration::from_secs(1);
-                ended = watch.wake.wait_timeout(ended, pause).expect("watch lock").0;
-            }
+            let ended = watch.ended.lock().expect("watch lock");
+            let (ended, _) =
+                watch.wake.wait_timeout_while(ended, Self::limit(), |e| !*e).expect("watch lock");
             if !*ended && let Some(pid) = pid.and_then(|p| rustix::process::Pid::from_raw(p as i32))
             {
                 eprintln!(
-                    "extol on {} hangs for {:?}: killed\n{}",
+                    "extol on {} lives for {:?}: killed\n{}",
                     dir.display(),
                     Self::limit(),
                     threads_of(pid)
@@ -236,27 +233,27 @@ impl ExtolMount {
     /// Waits until signals end the mount: a signal before ends its start, which is a failure.
     ///
     /// # Panics
-    /// If that takes a minute of quiet time.
+    /// If that takes a minute.
     #[track_caller]
     pub fn wait_until_started(&self) {
         let pid = self.pid().and_then(|p| rustix::process::Pid::from_raw(p as i32));
         let pid = pid.expect("a live daemon");
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let start = Instant::now();
         // (The thread that watches the volume starts behind that.)
         while !threads_of(pid).contains(": watch in ") {
-            assert!(!patience.is_over(), "{}", threads_of(pid));
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", threads_of(pid));
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     #[track_caller]
     fn wait_for_end(&mut self) -> ExitStatus {
-        let mut patience = Patience::new(Duration::from_secs(60));
+        let start = Instant::now();
         let status = loop {
             if let Some(status) = self.exited() {
                 break status;
             }
-            if patience.is_over() {
+            if start.elapsed() > Duration::from_secs(60) {
                 let pid = self.pid().and_then(|p| rustix::process::Pid::from_raw(p as i32));
                 let threads = pid.map(threads_of).unwrap_or_default();
                 let log = self.log();

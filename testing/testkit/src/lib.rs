@@ -1,17 +1,13 @@
 //! Test helpers of Extol: images, loop devices, kernel mounts, Extol mounts, peers, and
 //! comparisons.
 //!
-//! Used by tests only. Four ideas run through the crate:
+//! Used by tests only. Three ideas run through the crate:
 //!
 //! - **Nothing stays behind.** Every resource is a value whose `Drop` undoes it, also when a test
 //!   panics. Tests that are killed leave directories named after their process; the next run sweeps
 //!   them ([`Scratch`]).
-//! - **Nothing hangs.** Commands and mounts have limits, which count only the time in which nothing
-//!   makes progress ([`Patience`]); a daemon that passes its own is killed, so that the threads
-//!   blocked on it fail with an error instead of waiting for ever.
-//! - **Nothing else holds a mount.** Each test program runs in a mount namespace of its own
-//!   (`scripts/own-mounts.sh`); what a test starts in another one has no mounts of other tests
-//!   ([`in_own_mounts`]).
+//! - **Nothing hangs.** Commands and mounts have deadlines; a daemon that passes its own is killed,
+//!   so that the threads blocked on it fail with an error instead of waiting for ever.
 //! - **The kernel is the oracle.** A test takes a [`Subject`]: Extol, or Linux's own ext4. With
 //!   `EXTOL_TEST_SUBJECT=kernel` the suite runs against Linux and thereby tests itself.
 //!
@@ -37,10 +33,8 @@ mod metrics;
 mod mount;
 mod nbd;
 mod need;
-mod patience;
 mod program;
 mod rig;
-pub mod sample;
 mod scratch;
 mod subject;
 mod told;
@@ -61,12 +55,9 @@ pub use loopdev::LoopDevice;
 pub use make_tree::{TreeSpec, acl, make_tree};
 pub use mapped::{map_read, map_write, while_mapped};
 pub use metrics::{metric_samples, metrics_of};
-pub use mount::{
-    Fuse2fsMount, KernelMount, in_own_mounts, mounted_type, sync_tree, sync_volume, unmount,
-};
+pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, sync_volume, unmount};
 pub use nbd::{Cut, NbdServer};
 pub use need::{Need, guest_kernel, require};
-pub use patience::{Patience, wait_until};
 pub use program::{extol, extol_copy, extol_ok, extol_path, refused, run_extol, text};
 pub use rig::{Rig, as_unprivileged, daemon_of};
 pub use scratch::{Scratch, resize_small_disk};

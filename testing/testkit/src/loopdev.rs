@@ -1,12 +1,12 @@
 //! Loop devices.
 
-use crate::{Patience, run_ok, tool};
+use crate::{run_ok, tool};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// On a block device: fails while it is mounted, also in other namespaces.
 const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
@@ -62,15 +62,12 @@ impl LoopDevice {
     /// of all mounts keeps each of them mounted for as long as it runs.
     ///
     /// # Panics
-    /// If it is still mounted after half a minute of quiet time.
+    /// If it is still mounted after ten seconds.
     pub fn wait_until_unmounted(&self) {
-        let mut patience = Patience::new(Duration::from_secs(30));
+        let start = Instant::now();
         while let Err(e) = File::options().read(true).custom_flags(O_EXCL).open(&self.device) {
-            assert!(
-                !patience.is_over(),
-                "{} is still mounted in some namespace: {e}",
-                self.device.display()
-            );
+            let waited = start.elapsed() > Duration::from_secs(10);
+            assert!(!waited, "{} is still mounted in some namespace: {e}", self.device.display());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

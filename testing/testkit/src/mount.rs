@@ -1,47 +1,15 @@
 //! Mounts by Linux and by fuse2fs, and what `/proc/self/mountinfo` says about mounts.
 
-use crate::{Image, LoopDevice, Patience, run, tool};
-use extol_proc::{MountTable, Process, processes};
+use crate::{Image, LoopDevice, run, tool};
+use extol_proc::MountTable;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Everything mounted at or below a directory, in the order of mounting.
 pub(crate) fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = MountTable::own().unwrap_or_default();
     table.iter().map(|mount| mount.dir.clone()).filter(|path| path.starts_with(dir)).collect()
-}
-
-/// Everything that other mount namespaces have at or below a directory, each with a process that is
-/// there.
-pub(crate) fn mounts_elsewhere_below(dir: &Path) -> Vec<(Process, PathBuf)> {
-    let mut seen = vec![Process::own().mount_namespace()];
-    let mut found = Vec::new();
-    for process in processes() {
-        let namespace = process.mount_namespace();
-        if namespace.is_none() || seen.contains(&namespace) {
-            continue;
-        }
-        seen.push(namespace);
-        let table = MountTable::of(process.0).unwrap_or_default();
-        let below = table.iter().filter(|mount| mount.dir.starts_with(dir));
-        found.extend(below.map(|mount| (process, mount.dir.clone())));
-    }
-    found
-}
-
-/// A command in a mount namespace of its own, which has no mounts of other tests: its daemons hold
-/// none of them. The program and its arguments are to be added.
-#[must_use]
-pub fn in_own_mounts(scratch: &Path) -> Command {
-    let script = "field='[^ ]* [^ ]* [^ ]* [^ ]*'
-        sed -n \"s/^$field \\([^ ]*\\) .*/\\1/p\" /proc/self/mountinfo |
-            grep /extol-test- | grep -vF \"$0/\" | tac | xargs -r -n 1 umount -l
-        exec \"$@\"";
-    let mut command = tool("unshare");
-    command.args(["-m", "sh", "-c", script]).arg(scratch);
-    command
 }
 
 /// Type of the file system mounted last on exactly this directory.
@@ -57,19 +25,19 @@ pub fn mounted_type(dir: &Path) -> Option<String> {
     Some(kind.into_string().expect("a type that is text"))
 }
 
-/// Unmounts a directory, waiting up to ten seconds of quiet time while it is busy.
+/// Unmounts a directory, waiting up to ten seconds while it is busy.
 ///
 /// # Panics
 /// If it stays busy.
 pub fn unmount(dir: &Path) {
-    let mut patience = Patience::new(Duration::from_secs(10));
+    let start = Instant::now();
     loop {
         let done = run(tool("umount").arg(dir), Duration::from_secs(120));
         if done.success() {
             return;
         }
         assert!(
-            !patience.is_over(),
+            start.elapsed() < Duration::from_secs(10),
             "{} ended with {:?}: {}",
             done.command,
             done.code,
@@ -219,7 +187,7 @@ impl Fuse2fsMount {
     /// Mounts an image read-write and waits until it answers.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not come up within 20 seconds.
     #[must_use]
     pub fn start(source: &Path, dir: &Path, options: &[&str]) -> Self {
         let mut command = tool("fuse2fs");
@@ -233,11 +201,11 @@ impl Fuse2fsMount {
             .spawn()
             .expect("start fuse2fs");
         let mut mount = Self { dir: dir.to_owned(), child: Some(child) };
-        let mut patience = Patience::new(Duration::from_secs(20));
+        let start = Instant::now();
         while mounted_type(dir).is_none() {
             let ended = mount.child.as_mut().and_then(|c| c.try_wait().ok().flatten());
             assert!(ended.is_none(), "fuse2fs ended with {ended:?}");
-            assert!(!patience.is_over(), "fuse2fs does not come up");
+            assert!(start.elapsed() < Duration::from_secs(20), "fuse2fs does not come up");
             std::thread::sleep(Duration::from_millis(5));
         }
         mount
@@ -274,26 +242,11 @@ impl Drop for Fuse2fsMount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Need, Scratch, require, run_ok};
-
-    /// Mounts of the test are there, those of another are not, and they stay where they were.
-    #[test]
-    fn a_namespace_has_the_mounts_of_its_test() {
-        if !require(&[Need::Root, Need::Tool("unshare"), Need::Kernel("tmpfs")]) {
-            return;
-        }
-        let (own, other) = (Scratch::new(), Scratch::new());
-        let dirs = [&own, &other].map(|scratch| scratch.small_disk("mnt", "1m"));
-        let seen = run_ok(in_own_mounts(own.path()).args(["cat", "/proc/self/mountinfo"]));
-        let has = |dir: &PathBuf| seen.lines().any(|line| line.contains(crate::text(dir)));
-        assert_eq!(dirs.each_ref().map(has), [true, false], "{seen}");
-        assert!(dirs.iter().all(|dir| mounted_type(dir).is_some()));
-    }
 
     #[test]
     fn the_root_is_mounted_and_a_fresh_directory_is_not() {
         assert!(mounted_type(Path::new("/proc")).is_some_and(|t| t == "proc"));
-        let scratch = Scratch::new();
+        let scratch = crate::Scratch::new();
         assert_eq!(mounted_type(scratch.path()), None);
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::{Patience, Scratch, tool};
+use crate::{Scratch, tool};
 
 /// A server on a Unix socket, which ends with this value.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ impl NbdServer {
     }
 
     fn wait_for(&mut self, ready: &Path) {
-        let mut patience = Patience::new(Duration::from_secs(30));
+        let end = Instant::now() + Duration::from_secs(30);
         while std::fs::metadata(ready).map_or(0, |file| file.len()) == 0 {
             let ended = self.child.try_wait().expect("the server is a child");
             assert!(ended.is_none(), "{} {:?} ended: {ended:?}", self.program, self.args);
-            assert!(!patience.is_over(), "{} is not ready", self.program);
+            assert!(Instant::now() < end, "{} is not ready", self.program);
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -2,12 +2,11 @@
 //!
 //! A directory is named `extol-test-<pid>-<start time of the process>-<random>`. The first use in a
 //! process sweeps directories whose process no longer lives: unmounts what is mounted below them,
-//! in every mount namespace, detaches loop devices over files in them, and removes them. Pid and
-//! start time together name a process for good, so a sweep never touches a run that is still going
-//! on.
+//! detaches loop devices over files in them, and removes them. Pid and start time together name a
+//! process for good, so a sweep never touches a run that is still going on.
 
 use crate::loopdev::{backing_path, detach_if};
-use crate::{mount, run_ok, text, tool};
+use crate::{mount, run_ok, tool};
 use extol_proc::Process;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -119,7 +118,6 @@ fn sweep(base: &Path) {
         let name = entry.file_name();
         let Some((pid, start)) = name.to_str().and_then(parse_name) else { continue };
         if Process(pid).start_time() != Some(start) {
-            unmount_elsewhere(&entry.path());
             clear(&entry.path());
         }
     }
@@ -128,16 +126,6 @@ fn sweep(base: &Path) {
 fn parse_name(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// Unmounts everything below a directory in the namespaces of other processes: daemons that a
-/// killed test has left behind are alone in its namespace, and end with their mounts.
-fn unmount_elsewhere(path: &Path) {
-    for (process, mounted) in mount::mounts_elsewhere_below(path).into_iter().rev() {
-        let mut enter = tool("nsenter");
-        enter.arg(format!("--mount={}", text(&process.file("ns/mnt"))));
-        let _ = enter.args(["umount", "-l"]).arg(&mounted).output();
-    }
 }
 
 /// Unmounts, detaches and removes everything below a directory, and the directory.
@@ -156,9 +144,6 @@ fn clear(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Need, require, wait_until};
-    use extol_proc::MountTable;
-    use std::time::Duration;
 
     #[test]
     fn a_dead_process_is_swept_and_a_living_one_is_not() {
@@ -172,29 +157,6 @@ mod tests {
         sweep(base.path());
         assert!(alive.exists() && other.exists());
         assert!(!dead.exists() && !reused.exists());
-    }
-
-    /// A daemon that a killed test has left in its namespace loses its mount.
-    #[test]
-    fn mounts_in_other_namespaces_are_swept() {
-        if !require(&[Need::Root, Need::Tool("unshare"), Need::Tool("nsenter")]) {
-            return;
-        }
-        let base = Scratch::new();
-        let dead = base.dir(&format!("{PREFIX}4194999-77-x"));
-        let dir = base.dir(&format!("{PREFIX}4194999-77-x/mnt"));
-        let mut other = tool("unshare");
-        other.args(["-m", "sh", "-ec", "mount -t tmpfs none \"$0\"; exec sleep 600"]).arg(&dir);
-        let mut other = other.spawn().unwrap();
-        let has_it = || {
-            let table = MountTable::of(other.id()).unwrap();
-            table.iter().any(|mount| mount.dir == dir)
-        };
-        wait_until("it is mounted", Duration::from_secs(20), has_it);
-        sweep(base.path());
-        let is_swept = !has_it() && !dead.exists();
-        other.kill().and_then(|()| other.wait()).unwrap();
-        assert!(is_swept);
     }
 
     #[test]

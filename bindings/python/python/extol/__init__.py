@@ -31,14 +31,11 @@ from ._images import Finding, Report, build, check, mkfs, replay
 from ._open import open  # noqa: A004
 from ._path import Path
 from ._volume import Volume
-from ._whole import Change, Info, info, resize, tune
 
 __all__ = [
-    "Change",
     "DirEntry",
     "File",
     "Finding",
-    "Info",
     "Path",
     "Report",
     "StatVfs",
@@ -46,10 +43,7 @@ __all__ = [
     "__version__",
     "build",
     "check",
-    "info",
     "mkfs",
     "open",
     "replay",
-    "resize",
-    "tune",
 ]

@@ -1,35 +1,12 @@
 import os
 from collections.abc import Callable
-from typing import IO, Any, Optional, TypedDict
+from typing import IO, Optional
 
 __version__: str
 
-class _Making(TypedDict):
-    label: Optional[str]
-    features: Optional[str]
-    extended: Optional[str]
-    uuid: Optional[str]
-    size: Optional[int]
-    block_size: Optional[int]
-    inodes: Optional[int]
-    force: bool
-
-class _Filling(TypedDict):
-    free: int
-    source_date_epoch: Optional[int]
-    owner: Optional[str]
-    root_owner: Optional[str]
-    mtime: Optional[str]
-    exclude: list[bytes]
-
+_Texts = tuple[Optional[str], Optional[str], Optional[str], Optional[str]]
+_Sizes = tuple[Optional[int], Optional[int], Optional[int]]
 _Found = tuple[bool, str, str, Optional[int], Optional[int], Optional[str]]
-
-class _Tuning(TypedDict):
-    label: Optional[bytes]
-    uuid: Optional[str]
-    features: Optional[str]
-    extended: Optional[str]
-    journal: Optional[str]
 
 class RawVolume:
     @staticmethod
@@ -42,9 +19,6 @@ class RawVolume:
     @property
     def read_only(self) -> bool: ...
     def sync(self) -> None: ...
-    def tar(
-        self, name: bytes, file: Any, exclude: list[bytes], sparse: bool, keep_times: bool
-    ) -> list[tuple[str, str]]: ...
     def statfs(self) -> tuple[int, int, int, int, int, int, int]: ...
     def open_file(
         self,
@@ -88,25 +62,15 @@ class RawFile:
     def sync(self, data_only: bool) -> None: ...
     def close(self) -> None: ...
 
-def mkfs(name: bytes, how: _Making) -> None: ...
+def mkfs(name: bytes, texts: _Texts, sizes: _Sizes) -> None: ...
 def build(
     name: bytes,
     source: bytes,
-    how: _Making,
-    filling: _Filling,
+    texts: _Texts,
+    sizes: _Sizes,
+    free: int,
+    time: Optional[int],
     progress: Optional[Callable[[int, int], object]],
 ) -> list[str]: ...
-def info(name: bytes) -> dict[str, Any]: ...
-def resize(
-    name: bytes,
-    bytes: Optional[int],
-    minimum: bool,
-    options: str,
-    force: bool,
-    progress: Optional[Callable[[int, int], object]],
-) -> int: ...
-def tune(
-    name: bytes, how: _Tuning, options: str, force: bool
-) -> tuple[list[tuple[str, str, str]], list[str]]: ...
 def replay(name: bytes, options: str) -> bool: ...
 def check(name: bytes) -> tuple[bool, list[_Found]]: ...

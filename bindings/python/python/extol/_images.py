@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Callable, NamedTuple, Optional, Union
 
 from . import _extol
@@ -37,7 +36,6 @@ def mkfs(
     path: StrPath,
     size: Optional[int] = None,
     *,
-    force: bool = False,
     label: Optional[str] = None,
     features: Optional[str] = None,
     extended: Optional[str] = None,
@@ -45,33 +43,17 @@ def mkfs(
     block_size: Optional[int] = None,
     inodes: Optional[int] = None,
 ) -> None:
-    """Makes an empty volume in a file or on a block device.
+    """Makes an empty volume in a file or on a block device, whose contents are lost.
 
-    `size` is in bytes; a file that is there keeps its size without it. What is there (a file
-    system, partitions, another disk image) is lost only with `force`, else it is a
-    `FileExistsError`; what is mounted or open is never overwritten. `features`, `extended` and
+    `size` is in bytes; a file that is there keeps its size without it. `features`, `extended` and
     `uuid` are `-O`, `-E` and `-U` of mkfs.ext4, such as `"fast_commit,^64bit"`.
 
     >>> import extol, tempfile
     >>> path = tempfile.mkdtemp() + "/disk.img"
     >>> extol.mkfs(path, 16 << 20, features="fast_commit")
-    >>> extol.mkfs(path, label="data")
-    Traceback (most recent call last):
-    FileExistsError: ...
-    >>> extol.mkfs(path, label="data", force=True)
     """
     _extol.mkfs(
-        os.fsencode(path),
-        {
-            "label": label,
-            "features": features,
-            "extended": extended,
-            "uuid": uuid,
-            "size": size,
-            "block_size": block_size,
-            "inodes": inodes,
-            "force": force,
-        },
+        os.fsencode(path), (label, features, extended, uuid), (size, block_size, inodes)
     )
 
 
@@ -80,7 +62,6 @@ def build(
     source: StrPath,
     size: Optional[int] = None,
     *,
-    force: bool = False,
     free: int = 0,
     label: Optional[str] = None,
     features: Optional[str] = None,
@@ -88,53 +69,31 @@ def build(
     uuid: Optional[str] = None,
     block_size: Optional[int] = None,
     inodes: Optional[int] = None,
-    owner: Optional[str] = None,
-    root_owner: Optional[str] = None,
-    mtime: Union[None, int, str] = None,
-    exclude: Iterable[Union[str, bytes]] = (),
     source_date_epoch: Optional[int] = None,
     progress: Optional[Callable[[int, int], object]] = None,
 ) -> list[str]:
     """Builds a volume with the files of `source`: a directory, an archive (tar, also compressed) or
-    the layout of a container image. What is at `path` is lost only with `force`, as of `mkfs`.
+    the layout of a container image.
 
-    Without a `size` the volume is as large as its files need, and `free` bytes more. `owner` and
-    `root_owner` are numbers (`"1000:100"`) for all files and for the root directory, `mtime` is the
-    time of all files (seconds since 1970, or a date of UTC), and `exclude` has patterns of names
-    that are left out, as `--exclude` of `extol mkfs`. The same files give the same bytes.
-
-    `progress` is called with what is done and with all of it, in bytes or files; what it raises
-    stops the work. Returns a line for each thing that was taken in another way than the source
-    says.
+    Without a `size` the volume is as large as its files need, and `free` bytes more. The same files
+    give the same bytes. `progress` is called with what is done and with all of it, in bytes or
+    files; what it raises stops the work. Returns a line for each thing that was taken in another
+    way than the source says.
 
     >>> import extol, pathlib, tempfile
     >>> work = pathlib.Path(tempfile.mkdtemp())
     >>> (work / "tree").mkdir()
     >>> _ = (work / "tree" / "file").write_text("text")
-    >>> extol.build(work / "new.img", work / "tree", owner="0:0", exclude=["*.o"])
+    >>> extol.build(work / "new.img", work / "tree")
     []
     """
     return _extol.build(
         os.fsencode(path),
         os.fsencode(source),
-        {
-            "label": label,
-            "features": features,
-            "extended": extended,
-            "uuid": uuid,
-            "size": size,
-            "block_size": block_size,
-            "inodes": inodes,
-            "force": force,
-        },
-        {
-            "free": free,
-            "source_date_epoch": source_date_epoch,
-            "owner": owner,
-            "root_owner": root_owner,
-            "mtime": f"@{mtime}" if isinstance(mtime, int) else mtime,
-            "exclude": [os.fsencode(pattern) for pattern in exclude],
-        },
+        (label, features, extended, uuid),
+        (size, block_size, inodes),
+        free,
+        source_date_epoch,
         progress,
     )
 

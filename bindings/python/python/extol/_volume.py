@@ -6,8 +6,8 @@ import io
 import os
 import stat as modes
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, overload
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 
 from . import _extol
 from ._entries import DirEntry, Entries, StatVfs
@@ -429,24 +429,6 @@ class Volume:
         """Sets the size of a file."""
         with self.open(path, "r+b", buffering=0) as file:
             file.truncate(length)
-
-    def tar(
-        self,
-        file: BinaryIO,
-        path: VolumePath = "/",
-        *,
-        exclude: Iterable[Union[str, bytes]] = (),
-        sparse: bool = True,
-        keep_times: bool = False,
-    ) -> list[tuple[str, str]]:
-        """Writes a tar archive of a file, or of a directory with all that is in it, into a binary
-        file, as `extol tar` does. Gives the files that could not be read, and why.
-
-        `exclude` has patterns of names that are left out. Long runs of zeros are holes, unless
-        `sparse` is false; with `keep_times` the archive has all times.
-        """
-        patterns = [os.fsencode(pattern) for pattern in exclude]
-        return self._raw.tar(self._bytes(path), file, patterns, sparse, keep_times)
 
     def getxattr(self, path: VolumePath, attribute: Union[str, bytes]) -> bytes:
         """The value of an extended attribute, by its full name (`"user.x"`)."""

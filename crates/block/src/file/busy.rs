@@ -252,7 +252,8 @@ fn lock_part(
     let what = if names.is_some() { "this part of it is" } else { "a part of it is" };
     let how = if read_only { "open for writing in" } else { "open in" };
     Err(mount().map(|at| at.sentence()).unwrap_or_else(|| {
-        holder::in_use(&holder::living_holders(&meta), &format!("{what} {how}"), "")
+        let process = holder::named(&holder::living_holders(&meta));
+        format!("{what} {how} another process{process}: unmount it there first")
     }))
 }
 
@@ -363,11 +364,14 @@ fn lock_beside(
 
 /// What keeps the lock, as the end of a sentence that begins with the volume.
 fn locked_by(holders: &[Process], read_only: bool) -> String {
-    match read_only {
-        true => holder::in_use(holders, "is open for writing in", ""),
-        false => {
-            holder::in_use(holders, "is open in", "; or open it read-only if that one only reads")
-        }
+    let process = holder::named(holders);
+    if read_only {
+        format!("is open for writing in another process{process}: unmount it there first")
+    } else {
+        format!(
+            "is open in another process{process}: unmount it there first, or open it read-only \
+             if that one only reads"
+        )
     }
 }
 
@@ -465,7 +469,7 @@ mod tests {
         let refused = lock_beside(file.as_file(), true, |_| None).unwrap_err();
         assert_eq!(refused, "is open in this process already: close it first");
         let line = locked_by(&[Process(4_000_000_000)], false);
-        assert!(line.starts_with("is open in process 4000000000: close it there"), "{line}");
+        assert!(line.starts_with("is open in another process, process 4000000000: "), "{line}");
         drop(other);
         assert_eq!(lock_beside(file.as_file(), false, |_| None), Ok(true));
     }

@@ -55,12 +55,11 @@ pub(super) fn device_holder(path: &Path) -> String {
     if let Some(line) = holder::left_behind(&users) {
         return line;
     }
-    if users.is_empty() {
-        return "is in use by another process or by the kernel: stop that one first, or open it \
-                read-only"
-            .into();
-    }
-    holder::in_use(&users, "is in use by", "; or open it read-only")
+    let process = holder::named(&users);
+    format!(
+        "is in use by another process{process} or by the kernel: stop that one first, or open it \
+         read-only"
+    )
 }
 
 /// True if the kernel has a block device mounted.

@@ -8,10 +8,8 @@
 //! container, a file system whose device number is another in the lock table) the open waits.
 //!
 //! A mount that was taken off lazily is in no table; its daemon goes on while something uses it.
-//! The daemon's connection leads to that (`left_behind`). Others have no mount at all: an export
-//! over NFS, a program with the library. The command line of a process tells which it is (`Role`).
+//! The daemon's connection leads to that (`left_behind`).
 
-use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
@@ -125,8 +123,7 @@ pub(super) fn left_behind(processes: &[Process]) -> Option<String> {
         }
         Holder::Users(_) => format!(
             "was unmounted lazily, and its daemon {daemon} goes on: the mount {holder}: end that \
-             first, or the daemon (kill {}, twice: the first time it waits for open files)",
-            daemon.0
+             first"
         ),
     })
 }
@@ -140,64 +137,16 @@ pub(super) fn kernel_mount(devices: &[DeviceNumber]) -> Option<MountedAt> {
     Some(MountedAt { dir: mount.dir.clone(), by_extol, elsewhere: None })
 }
 
-/// What a process that has a volume does with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
-    /// The server of an export.
-    Export,
-    /// The daemon of a mount.
-    Daemon,
-    /// A program that has opened it with the library, or in another way.
-    Program,
-}
-
-impl Role {
-    fn of(process: Process) -> Self {
-        let words = extol_proc::bounded(move || process.arguments());
-        Self::by_command_line(process.name().as_deref(), &words)
-    }
-
-    /// By the name of the program and its words: `extol export …`, `mount.extol …`.
-    fn by_command_line(name: Option<&OsStr>, words: &[OsString]) -> Self {
-        let is = |word: Option<&OsStr>, text: &str| word.is_some_and(|word| word == text);
-        let command = words.get(1).map(OsString::as_os_str);
-        match name {
-            name if is(name, "extol") && is(command, "export") => Self::Export,
-            name if is(name, "extol") && is(command, "mount") => Self::Daemon,
-            name if is(name, "mount.extol") || is(name, "mount.fuse.extol") => Self::Daemon,
-            _ => Self::Program,
-        }
-    }
-}
-
-/// What has a volume open that is mounted nowhere, and what to do, as the end of a sentence that
-/// begins with the volume. `how` is `is open in` or the like; `advice` stands behind the rest where
-/// a reader would not be in the way.
-pub(super) fn in_use(processes: &[Process], how: &str, advice: &str) -> String {
-    match processes.first() {
-        None => format!("{how} another process: close it there first{advice}"),
-        Some(process) => in_use_by(*process, Role::of(*process), how, advice),
-    }
-}
-
-fn in_use_by(process: Process, role: Role, how: &str, advice: &str) -> String {
-    let pid = process.0;
-    match role {
-        Role::Export => format!("is exported by {process}: end that first (kill {pid})"),
-        Role::Daemon => format!(
-            "{how} {process}, the daemon of a mount that was unmounted lazily or is not seen \
-             from here: end that first (kill {pid}, twice if files are open){advice}"
-        ),
-        Role::Program => {
-            format!("{how} {process}: close it there first, or kill {pid}{advice}")
-        }
-    }
+/// `, extol (1234)`; empty if no process is known.
+pub(super) fn named(processes: &[Process]) -> String {
+    processes.first().map(|process| format!(", {process}")).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fs::FlockOperation;
+    use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
@@ -246,43 +195,6 @@ mod tests {
                 .flat_map(|b| if *b == b' ' { b"\\040".to_vec() } else { vec![*b] })
                 .collect()
         }
-    }
-
-    #[test]
-    fn a_holder_without_a_mount_is_named() {
-        let role = |name: &str, line: &str| {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            Role::by_command_line(Some(OsStr::new(name)), &words)
-        };
-        for (name, line, expected) in [
-            ("extol", "extol export a.img --port 1", Role::Export),
-            ("extol", "/usr/bin/extol mount a.img mnt", Role::Daemon),
-            ("mount.extol", "/sbin/mount.extol a.img /mnt -o rw", Role::Daemon),
-            ("extol", "extol check a.img", Role::Program),
-            ("python3", "python3 export a.img", Role::Program),
-            ("extol", "", Role::Program),
-        ] {
-            assert_eq!(role(name, line), expected, "{line}");
-        }
-        let process = Process(4_000_000_000);
-        for (role, line) in [
-            (Role::Export, "is exported by process 4000000000: end that first (kill 4000000000)"),
-            (
-                Role::Program,
-                "is open in process 4000000000: close it there first, or kill 4000000000",
-            ),
-        ] {
-            assert_eq!(in_use_by(process, role, "is open in", ""), line);
-        }
-        let daemon = in_use_by(process, Role::Daemon, "is open in", "; or read");
-        assert!(
-            daemon.ends_with("(kill 4000000000, twice if files are open); or read"),
-            "{daemon}"
-        );
-        assert_eq!(
-            in_use(&[], "is open in", ""),
-            "is open in another process: close it there first"
-        );
     }
 
     #[test]

@@ -25,13 +25,9 @@
 //!
 //! *Opens by others* (`opens.rs`) are noticed.
 //!
-//! *Files that an image names* are opened without a path (`beside.rs`).
-//!
 //! *Holes, sizes and shared storage* are in `length.rs`; *what a command replaces* is claimed in
 //! `overwrite.rs`.
 
-#[cfg(feature = "formats")]
-mod beside;
 mod busy;
 mod device_users;
 mod direct;
@@ -56,8 +52,6 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "formats")]
-pub(crate) use beside::NotBeside;
 pub use device_users::check_loop_devices;
 pub use options::{Direct, OpenOptions};
 pub use overwrite::{Overwritten, claim_to_overwrite, refuse_itself};
@@ -134,12 +128,6 @@ impl FileDevice {
         open::open(path.as_ref(), options)
     }
 
-    /// The device of a regular file that is open for reading. `path` is for messages.
-    #[cfg(feature = "formats")]
-    pub(crate) fn of_file(file: File, path: &Path, options: &OpenOptions) -> Result<Self> {
-        open::claimed(path, options, file, Held::No)
-    }
-
     /// Lengthens a disk image that was opened with [`Direct::Off`] to `bytes`; then I/O is direct
     /// as `direct` says.
     ///
@@ -163,14 +151,6 @@ impl FileDevice {
         direct: Direct,
     ) -> Result<()> {
         open::claim_part(self, range, names, direct)
-    }
-
-    /// What the system says of the file that is open.
-    ///
-    /// # Errors
-    /// If it says nothing.
-    pub fn metadata(&self) -> std::io::Result<std::fs::Metadata> {
-        self.file.metadata()
     }
 
     /// The path it was opened by.

@@ -30,27 +30,14 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         Err(e) if create && e.kind() == io::ErrorKind::NotFound => false,
         Err(e) => return Err(failed(e)),
     };
-    let is_held = is_block_device && options.exclusive && !options.read_only;
-    let held = if is_held { hold(path)? } else { Held::No };
+    let claimed = is_block_device && options.exclusive && !options.read_only;
+    let held = if claimed { hold(path)? } else { Held::No };
     let mut open = File::options();
     open.read(true).write(!options.read_only).create(create && !is_block_device);
     let file = open.open(path).map_err(failed)?;
     if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
         return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
     }
-    claimed(path, options, file, held)
-}
-
-/// The device of a file that is open as `options` say, with what keeps others out of it.
-pub(super) fn claimed(
-    path: &Path,
-    options: &OpenOptions,
-    file: File,
-    held: Held,
-) -> Result<FileDevice> {
-    let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
-    let is_block_device = kind_of(path, &file.metadata().map_err(failed)?)?;
-    let create = options.create_size.is_some() && !options.read_only;
     if is_block_device && !options.read_only && device_users::is_write_protected(&file) {
         let why = "is write-protected: open it read-only";
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, why));

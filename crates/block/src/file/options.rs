@@ -22,7 +22,6 @@ pub enum Direct {
 
 /// How to open a [`FileDevice`](crate::FileDevice).
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct OpenOptions {
     /// Refuses writes. Needs no write permission, and works beside a mount by the kernel.
     pub read_only: bool,
@@ -81,13 +80,6 @@ impl OpenOptions {
     #[must_use]
     pub fn part(mut self, part: bool) -> Self {
         self.part = part;
-        self
-    }
-
-    /// Sets [`may_be_empty`](Self::may_be_empty).
-    #[must_use]
-    pub fn may_be_empty(mut self, may: bool) -> Self {
-        self.may_be_empty = may;
         self
     }
 

@@ -7,8 +7,6 @@ use std::io;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-#[cfg(feature = "formats")]
-mod beside;
 mod busy;
 mod length;
 #[cfg(feature = "io-uring")]

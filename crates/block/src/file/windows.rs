@@ -10,8 +10,6 @@
 
 mod options;
 
-#[cfg(feature = "formats")]
-use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::{self, IoSlice};
@@ -25,18 +23,6 @@ use options::{describe, refuse};
 
 use crate::coalesce::FlushCoalescer;
 use crate::{BlockDevice, DeviceError, DeviceOp, Result, check_range, check_writable, sys};
-
-/// Why a name in an image opens no file.
-#[cfg(feature = "formats")]
-#[derive(Debug)]
-pub(crate) enum NotBeside {
-    /// An error of the system.
-    Failed(io::Error),
-    /// The file is in another directory than the image.
-    Elsewhere,
-    /// The name is that of a link or a directory.
-    Irregular,
-}
 
 /// A disk image. Closing it (drop) does not flush.
 #[derive(Debug)]
@@ -77,13 +63,6 @@ impl FileDevice {
         let mut open = File::options();
         open.read(true).write(!options.read_only).create(create.is_some());
         let file = open.open(path).map_err(failed)?;
-        Self::of_file(file, path, options)
-    }
-
-    /// The device of a file that is open as `options` say. `path` is for messages.
-    pub(crate) fn of_file(file: File, path: &Path, options: &OpenOptions) -> Result<Self> {
-        let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
-        let create = options.create_size.filter(|_| !options.read_only);
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(refuse(path, io::ErrorKind::InvalidInput, "is not a disk image"));
         }
@@ -105,34 +84,6 @@ impl FileDevice {
             locked,
             flushes: FlushCoalescer::new(),
         })
-    }
-
-    /// Opens the file of this name in the directory of this one, for reading, and gives its path
-    /// for messages. A file beside the image is taken for one of its owner: no owner is a number.
-    #[cfg(feature = "formats")]
-    pub(crate) fn open_beside(
-        &self,
-        above: &Path,
-        name: &OsStr,
-    ) -> std::result::Result<(File, PathBuf), NotBeside> {
-        let own = self.path.canonicalize().map_err(NotBeside::Failed)?;
-        let dir = own.parent().unwrap_or(Path::new(""));
-        if dir.join(above).canonicalize().map_err(NotBeside::Failed)? != dir {
-            return Err(NotBeside::Elsewhere);
-        }
-        let path = dir.join(name);
-        let file = File::open(&path).map_err(NotBeside::Failed)?;
-        match file.metadata().map_err(NotBeside::Failed)?.is_file() {
-            true if !path.is_symlink() => Ok((file, path)),
-            _ => Err(NotBeside::Irregular),
-        }
-    }
-
-    /// True if a path leads to this file.
-    #[cfg(feature = "formats")]
-    pub(crate) fn is_same_file(&self, _file: Option<&File>, path: &Path) -> bool {
-        let own = self.path.canonicalize();
-        matches!((own, path.canonicalize()), (Ok(own), Ok(other)) if own == other)
     }
 
     /// Lengthens a disk image to `bytes`.
@@ -157,14 +108,6 @@ impl FileDevice {
         _direct: Direct,
     ) -> Result<()> {
         Ok(())
-    }
-
-    /// What the system says of the file that is open.
-    ///
-    /// # Errors
-    /// If it says nothing.
-    pub fn metadata(&self) -> std::io::Result<std::fs::Metadata> {
-        self.file.metadata()
     }
 
     /// The path it was opened by.

@@ -2,11 +2,10 @@
 //!
 //! - OP-3: a name in an image opens another file only as [`Backing`] says. By default that is a
 //!   regular file in the directory of the image, of the same owner: what an image of a stranger can
-//!   name there is only what came with it. All are opened for reading. How that is found out while
-//!   the directory changes: `file/beside.rs`.
+//!   name there is only what came with it. All are opened for reading.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use extol_proc::{Shown as _, bytes_of, os_str};
 
 use super::qcow2::{self, Header, Qcow2};
 use super::{Backing, OpenFailed, OpenName};
-use crate::file::NotBeside;
 use crate::{BlockDevice as _, FileDevice, OpenOptions, SharedDevice};
 
 /// Most files below an image.
@@ -52,33 +50,24 @@ pub(super) fn open_chain(
         if chain.len() == MOST_FILES {
             return Err(fail(format!("{}, and {MOST_FILES} are the most", named.shown())));
         }
-        let (found, path) = match &wanted {
-            Backing::Auto => {
-                let found = beside(above, named);
-                let (file, path) =
-                    found.map_err(|why| fail(format!("{}, which {why}", named.shown())))?;
-                (Some(file), path)
-            }
+        let path = match &wanted {
+            Backing::Auto => beside(above.path(), named)
+                .map_err(|why| fail(format!("{}, which {why}", named.shown())))?,
             Backing::None => {
                 let why = "and backing=none leaves it closed: allow it by backing=auto or \
                            backing=PATH";
                 return Err(fail(format!("{}, {why}", named.shown())));
             }
-            Backing::Path(path) => (None, path.clone()),
+            Backing::Path(path) => path.clone(),
         };
-        let mut files = chain.iter().map(|below| &below.file);
-        let is_it = |file: &FileDevice| file.is_same_file(found.as_ref(), &path);
-        if is_it(image) || files.any(is_it) {
+        let ids = [image].into_iter().chain(chain.iter().map(|below| &below.file));
+        if ids.map(|file| file_id(file.path())).any(|id| id.is_some() && id == file_id(&path)) {
             let why = "which lies over it in turn: give it another one (qemu-img rebase -u -b)";
             return Err(fail(format!("{}, {why}", path.shown())));
         }
         wanted = if wanted == Backing::None { wanted } else { Backing::Auto };
         let how = OpenOptions { read_only: true, part: false, create_size: None, ..how.clone() };
-        let file = match found {
-            Some(file) => FileDevice::of_file(file, &path, &how),
-            None => FileDevice::open(&path, &how),
-        };
-        let file = file.map_err(|error| {
+        let file = FileDevice::open(&path, &how).map_err(|error| {
             let line = error.to_string();
             let why = line.strip_prefix(&format!("{}: ", path.shown())).unwrap_or(&line);
             fail(format!("{}, which cannot be opened: {why}", path.shown()))
@@ -98,27 +87,62 @@ pub(super) fn open_chain(
     }
 }
 
+/// What tells files apart.
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|of_file| (of_file.dev(), of_file.ino()))
+}
+
+/// What tells files apart.
+#[cfg(not(unix))]
+fn file_id(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
+/// True if two files have the same owner.
+#[cfg(unix)]
+fn is_of_same_owner(one: &Metadata, other: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    one.uid() == other.uid()
+}
+
+/// True: no owner is a number, and a file beside the image is taken for one of its owner.
+#[cfg(not(unix))]
+fn is_of_same_owner(_one: &Metadata, _other: &Metadata) -> bool {
+    true
+}
+
 fn begins_as_qcow2(file: &FileDevice) -> bool {
     let mut first = [0; 4];
     file.read_at(&mut first, 0).is_ok() && Header::is_one(&first)
 }
 
-/// The file of a name that an image has for it, if it is beside the image and has its owner; and
-/// its path.
-fn beside(image: &FileDevice, named: &OsStr) -> Result<(File, PathBuf), String> {
+/// The file of a name that an image has for it, if it is beside the image and has its owner.
+fn beside(image: &Path, named: &OsStr) -> Result<PathBuf, String> {
     const HOW: &str = "say -o backing=PATH to use it";
     let named = bytes_of(named).strip_prefix(b"file:").unwrap_or(bytes_of(named));
     let named = os_str(named);
     let named = Path::new(&named);
+    let failed = |error: io::Error| format!("cannot be opened ({error}): {HOW}");
+    let image = image.canonicalize().map_err(failed)?;
+    let dir = image.parent().unwrap_or(Path::new("/"));
     let Some(last) = named.file_name() else { return Err(format!("is no file: {HOW}")) };
-    let above = named.parent().unwrap_or(Path::new(""));
-    image.open_beside(above, last).map_err(|why| match why {
-        NotBeside::Failed(error) => format!("cannot be opened ({error}): {HOW}"),
-        NotBeside::Elsewhere => format!("is not in the directory of the image: {HOW}"),
-        NotBeside::Irregular => format!("is not a regular file: {HOW}"),
-        #[cfg(unix)]
-        NotBeside::OfAnother => format!("has another owner than the image: {HOW}"),
-    })
+    let parent = dir.join(named.parent().unwrap_or(Path::new("")));
+    let parent = parent.canonicalize().map_err(failed)?;
+    let path = parent.join(last);
+    let of_file = std::fs::symlink_metadata(&path).map_err(failed)?;
+    let of_image = std::fs::metadata(&image).map_err(failed)?;
+    if parent != dir {
+        return Err(format!("is not in the directory of the image: {HOW}"));
+    }
+    if !of_file.is_file() {
+        return Err(format!("is not a regular file: {HOW}"));
+    }
+    if !is_of_same_owner(&of_file, &of_image) {
+        return Err(format!("has another owner than the image: {HOW}"));
+    }
+    Ok(path)
 }
 
 /// The device that the nearest file below an image shows.

@@ -122,8 +122,7 @@ pub(super) fn connect(
 
 /// True if a name is the address of a device of another host.
 #[must_use]
-pub fn is_address(name: impl AsRef<Path>) -> bool {
-    let name = name.as_ref();
+pub fn is_address(name: &Path) -> bool {
     super::name::scheme(name).is_some_and(|_| OpenName::is_network(name))
 }
 

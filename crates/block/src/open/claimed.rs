@@ -113,21 +113,6 @@ impl Claimed {
         &self.name.path
     }
 
-    /// What the system says of the file, if it is one of this host.
-    #[must_use]
-    pub fn metadata(&self) -> Option<std::fs::Metadata> {
-        self.base.file()?.metadata().ok()
-    }
-
-    /// The paths of the files below an image.
-    pub fn below(&self) -> impl Iterator<Item = &Path> {
-        #[cfg(feature = "formats")]
-        let below = self.backing.iter().map(|below| below.file.path());
-        #[cfg(not(feature = "formats"))]
-        let below = std::iter::empty();
-        below
-    }
-
     /// What the file is, if it is compressed in a way that decoders are known for. (Nothing of it
     /// is decoded for that.)
     #[must_use]

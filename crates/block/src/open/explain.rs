@@ -1,7 +1,7 @@
 //! Why something cannot be used as an ext4 volume, in words.
 
+use extol_ondisk::Superblock;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
-use extol_ondisk::{Geometry, Incompat, Superblock};
 use extol_proc::Shown as _;
 
 use super::Opened;
@@ -58,22 +58,11 @@ impl Damaged {
 pub fn damaged_superblock(device: &dyn BlockDevice) -> Option<Damaged> {
     let mut bytes = [0; SUPERBLOCK_LEN];
     device.read_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
-    copy_for(device, damage(&bytes)?)
-}
-
-/// What is wrong with the bytes of a first superblock: they are none, or their numbers contradict
-/// each other.
-fn damage(bytes: &[u8]) -> Option<String> {
-    match Superblock::decode(bytes) {
-        Err(error) => Some(error.to_string()),
-        Ok(sb) if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) => None,
-        Ok(sb) => Some(Geometry::new(&sb, None).err()?.to_string()),
-    }
+    copy_for(device, Superblock::decode(&bytes).err()?.to_string())
 }
 
 /// The same, if it is known why the first superblock is damaged.
-#[must_use]
-pub fn copy_for(device: &dyn BlockDevice, why: String) -> Option<Damaged> {
+fn copy_for(device: &dyn BlockDevice, why: String) -> Option<Damaged> {
     let (block, block_size) = superblock_copy(device)?;
     let damaged = Damaged { why, block, block_size };
     match identify(device) {
@@ -95,20 +84,17 @@ pub fn explain_device(
 ) -> Option<String> {
     let mut bytes = [0; SUPERBLOCK_LEN];
     let damage = match device.read_at(&mut bytes, SUPERBLOCK_OFFSET) {
-        Ok(()) => damage(&bytes)?,
+        Ok(()) => Superblock::decode(&bytes).err()?.to_string(),
         Err(_) if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 => TOO_SMALL.into(),
         Err(_) => return None,
     };
     if let Some(damaged) = copy_for(device, damage.clone()) {
         let Damaged { why, block, block_size } = &damaged;
         return Some(format!(
-            "its superblock is damaged ({why}): read it with -o sb={}, or repair it from a \
-             copy with e2fsck -b {block} -B {block_size} {place}",
+            "its superblock is damaged ({why}): read it with -o sb={}, or repair it from a copy \
+             with e2fsck -b {block} -B {block_size} {place}",
             damaged.kib()
         ));
-    }
-    if Superblock::decode(&bytes).is_ok() {
-        return None;
     }
     Some(match identify(device) {
         Found::Table(table) if is_whole => {

@@ -11,10 +11,7 @@
 //! 4. The other signatures of [`SIGNATURES`].
 
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, uuid_text};
-use extol_ondisk::{
-    BlockNr, Compat, FileType, Geometry, GroupDesc, GroupNr, Incompat, InodeNr, RoCompat,
-    Superblock,
-};
+use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
 use std::fmt;
 
 use super::partitions::{self, Table};
@@ -333,35 +330,8 @@ fn find_copy(device: &dyn BlockDevice) -> Option<(u64, u64, Superblock)> {
         }
         device.read_at(&mut bytes, block * size).ok()?;
         let copy = Superblock::decode(&bytes).ok()?;
-        let geo = Geometry::new(&copy, None).ok()?.with_descriptors_of(block * size);
-        let is_its = u64::from(copy.block_bytes()) == size
-            && match copy.block_group_nr {
-                1 => true,
-                // (Some tools write the first superblock as it is.)
-                0 => geo.group_first_block(GroupNr(1)).0 == block && has_root(device, &geo),
-                _ => false,
-            };
+        let is_its = u64::from(copy.block_bytes()) == size && copy.block_group_nr == 1;
         is_its.then_some((block, size, copy))
-    })
-}
-
-/// True if the descriptors lead to a root directory on this device. Those of an image that lies on
-/// it do not: its blocks are counted from its own beginning.
-fn has_root(device: &dyn BlockDevice, geo: &Geometry) -> bool {
-    let (group, index) = geo.group_of_inode(InodeNr::ROOT);
-    let (block, offset) = geo.desc_block(group);
-    let mut descriptors = vec![0; geo.block_len()];
-    let table =
-        device.read_at(&mut descriptors, block.offset(geo.block_size)).ok().and_then(|()| {
-            let bytes = descriptors.get(offset..offset + usize::from(geo.desc_size))?;
-            Some(GroupDesc::decode(bytes, geo, group).ok()?.inode_table)
-        });
-    let mut mode = [0; 2];
-    table.is_some_and(|table| {
-        let at =
-            BlockNr(table).offset(geo.block_size) + u64::from(index) * u64::from(geo.inode_size);
-        device.read_at(&mut mode, at).is_ok()
-            && FileType::from_mode(u16::from_le_bytes(mode)) == Some(FileType::Directory)
     })
 }
 
@@ -386,13 +356,8 @@ mod tests {
     /// A superblock in place; `nr` is the number of its group.
     fn superblock(nr: u16, log_block_size: u32) -> Vec<u8> {
         let mut sb = Superblock::new_empty();
+        sb.blocks_count = 100;
         sb.log_block_size = log_block_size;
-        sb.first_data_block = u32::from(log_block_size == 0);
-        sb.blocks_per_group = 8192 << log_block_size;
-        sb.clusters_per_group = sb.blocks_per_group;
-        sb.blocks_count = u64::from(sb.blocks_per_group) * 2;
-        (sb.inodes_per_group, sb.inodes_count) = (64, 128);
-        (sb.inode_size, sb.first_ino) = (128, 11);
         sb.block_group_nr = nr;
         sb.feature_incompat = Incompat::EXTENTS;
         sb.volume_name[..4].copy_from_slice(b"data");
@@ -499,28 +464,5 @@ mod tests {
             device.write_at(&superblock(nr, size), place).unwrap();
             assert_eq!(superblock_copy(&device), None, "{nr} {size}");
         }
-        let mut empty = Superblock::decode(&superblock(1, 0)).unwrap();
-        empty.inodes_per_group = 0;
-        device.write_at(&empty.encode(), place).unwrap();
-        assert_eq!(superblock_copy(&device), None, "its numbers contradict each other");
-    }
-
-    /// A copy that says that it is the first one is one if the root is where it leads to.
-    #[test]
-    fn a_copy_of_group_0_is_told_from_an_image() {
-        let place = 8193 * 1024;
-        let device = MemDevice::new(16 << 20);
-        device.write_at(&superblock(0, 0), place).unwrap();
-        // The bitmaps and the table of group 0: in blocks 3, 4 and 5.
-        let mut descriptor = [0; 32];
-        for (nr, at) in [(3, 0), (4, 4), (5, 8)] {
-            descriptor[at] = nr;
-        }
-        device.write_at(&descriptor, place + 1024).unwrap();
-        assert_eq!(superblock_copy(&device), None, "no root");
-        device.write_at(&[0xED, 0x41], (8192 + 5) * 1024 + 128).unwrap();
-        assert_eq!(superblock_copy(&device), None, "the root of an image");
-        device.write_at(&[0xED, 0x41], 5 * 1024 + 128).unwrap();
-        assert_eq!(superblock_copy(&device), Some((8193, 1024)));
     }
 }

@@ -64,13 +64,10 @@ pub use android_write::write_android_sparse;
 pub use base::dialer;
 pub use base::{Base, is_address};
 pub use claimed::{Claimed, claim, open};
-pub use explain::{Damaged, copy_for, damaged_superblock, explain, explain_device};
+pub use explain::{Damaged, damaged_superblock, explain, explain_device};
 pub use found::{Ext, Found, Known, contents, identify, member, superblock_copy};
 pub use name::{Backing, OpenName, Window};
-pub use partitions::{
-    Bound, Partition, PartitionResized, PartitionRoom, Table, TableKind, in_range,
-    resize_partition, room_of,
-};
+pub use partitions::{Partition, Table, TableKind, in_range};
 #[cfg(feature = "formats")]
 pub use qcow2::Qcow2;
 pub use slice::Slice;
@@ -233,8 +230,7 @@ pub struct DiskImage {
 /// What a regular file is as a disk image, by its first bytes. (For what is decided before it is
 /// opened.) Of formats that nothing here decodes it is none.
 #[must_use]
-pub fn disk_image(path: impl AsRef<Path>) -> Option<DiskImage> {
-    let path = path.as_ref();
+pub fn disk_image(path: &Path) -> Option<DiskImage> {
     use std::io::Read as _;
     let mut first = [0; 8];
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
@@ -367,10 +363,6 @@ fn partition(
         return Err(fail(format!("{why}: {advice}")));
     }
     let (end, size) = (found.start.saturating_add(found.len), file.size());
-    if end > size && file.is_read_only() && found.start < size {
-        // What is there of it can be read.
-        return Ok(Partition { len: size - found.start, ..found.clone() });
-    }
     if end > size {
         let why = format!("partition {} ends at byte {end}, and the disk at {size}", found.number);
         let advice = format!("was it cut? (truncate -s {end} lengthens an image)");

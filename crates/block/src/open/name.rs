@@ -75,8 +75,7 @@ impl OpenName {
     ///
     /// # Errors
     /// A tag that no device has, or several; a name like an address.
-    pub fn parse(typed: impl AsRef<Path>, window: Window) -> Result<Self, OpenFailed> {
-        let typed = typed.as_ref();
+    pub fn parse(typed: &Path, window: Window) -> Result<Self, OpenFailed> {
         let resolved = super::tags::resolve(typed)?;
         #[cfg(feature = "network")]
         if super::is_address(typed) {
@@ -198,7 +197,7 @@ mod tests {
         std::fs::write(at("disk.img"), b"x").unwrap();
         std::fs::write(at("a:1"), b"x").unwrap();
         std::fs::write(at("a"), b"x").unwrap();
-        let parse = |name: &str| OpenName::parse(at(name), Window::default()).unwrap();
+        let parse = |name: &str| OpenName::parse(&at(name), Window::default()).unwrap();
         let part = |name: &str| {
             let name = parse(name);
             (name.path.strip_prefix(dir.path()).unwrap().to_owned(), name.part)
@@ -220,8 +219,8 @@ mod tests {
         assert_eq!(part("disk.img:x/y"), expect("disk.img", Some("x/y")));
         assert!(parse("disk.img:1").is_part() && !parse("a:1").is_part());
         let window = Window { offset: 4096, limit: None };
-        assert!(OpenName::parse(at("disk.img"), window).unwrap().is_part());
-        let both = OpenName::parse(at("disk.img:1"), window).unwrap_err().to_string();
+        assert!(OpenName::parse(&at("disk.img"), window).unwrap().is_part());
+        let both = OpenName::parse(&at("disk.img:1"), window).unwrap_err().to_string();
         assert!(both.contains("offset="), "{both}");
         let absolute = parse("disk.img:2").absolute().unwrap();
         assert_eq!(absolute, at("disk.img:2"));

@@ -39,8 +39,7 @@ const TAGS: [(&str, &str, Tag); 5] = [
 ///
 /// # Errors
 /// No device has the tag, or several have it.
-pub fn resolve(name: impl AsRef<Path>) -> Result<PathBuf, OpenFailed> {
-    let name = name.as_ref();
+pub fn resolve(name: &Path) -> Result<PathBuf, OpenFailed> {
     let Some((tag, dir, value)) = parse(name.as_os_str()) else { return Ok(name.into()) };
     let link = Path::new("/dev/disk").join(dir).join(os_str(&encode(value)));
     if !value.is_empty() && link.exists() {

@@ -8,8 +8,6 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-#[cfg(feature = "formats")]
-use std::path::PathBuf;
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::ReadWriteFlags;
@@ -23,22 +21,6 @@ pub(crate) const HAS_RANGE_LOCKS: bool = true;
 /// with EBUSY if there is one.
 pub(crate) fn open_exclusively(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path)
-}
-
-/// How a directory is opened that others are opened below: it need not be readable.
-#[cfg(feature = "formats")]
-pub(crate) const DIR_HANDLE: OFlags = OFlags::PATH;
-
-/// The number of a file's device, as `MetadataExt::dev` gives it.
-#[cfg(feature = "formats")]
-pub(crate) fn device_of(stat: &rustix::fs::Stat) -> u64 {
-    stat.st_dev
-}
-
-/// The path of an open file, whatever it was opened by. `None`: the system does not tell.
-#[cfg(feature = "formats")]
-pub(crate) fn path_of(file: &File) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
 /// The size of a block device's sectors, in bytes.

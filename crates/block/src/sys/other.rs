@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::Path;
-#[cfg(feature = "formats")]
-use std::path::PathBuf;
 
 use rustix::io::Errno;
 
@@ -27,23 +25,6 @@ pub(crate) fn is_range_locked(_file: &File, _range: &Range<u64>) -> io::Result<b
 pub(crate) fn open_exclusively(_path: &Path) -> io::Result<File> {
     let why = "this system's block devices cannot be written, only disk images";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
-}
-
-/// How a directory is opened that others are opened below: it must be readable.
-#[cfg(feature = "formats")]
-pub(crate) const DIR_HANDLE: rustix::fs::OFlags = rustix::fs::OFlags::RDONLY;
-
-/// The number of a file's device, as `MetadataExt::dev` gives it: the type of the field has another
-/// width and sign on each system.
-#[cfg(feature = "formats")]
-pub(crate) fn device_of(stat: &rustix::fs::Stat) -> u64 {
-    stat.st_dev as u64
-}
-
-/// `None`: the path is asked for.
-#[cfg(feature = "formats")]
-pub(crate) fn path_of(_file: &File) -> Option<PathBuf> {
-    None
 }
 
 pub(crate) fn sector_size(_device: &File) -> Option<u32> {

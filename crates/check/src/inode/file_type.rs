@@ -7,7 +7,6 @@ use super::{InodeCheck, Scanned};
 use crate::bytes::{join, le16, le32};
 use crate::error::Result;
 use crate::inodes::Info;
-use crate::policies;
 use crate::raw::{Raw, extent_header_ok};
 use crate::report::{Finding, Kind};
 use crate::xattr::Attributes;
@@ -19,7 +18,7 @@ impl InodeCheck<'_> {
     /// The context of an encrypted inode.
     fn context(&self, raw: Raw<'_>, to: &mut Scanned) -> Result<()> {
         let attributes = Attributes { vol: self.vol, claims: self.claims, raw };
-        let good = |c: &Vec<u8>| policies::is_context(c);
+        let good = |c: &Vec<u8>| encryption::split(c).is_some();
         let own = attributes.value(|index| index == ENCRYPTION, encryption::XATTR, false)?;
         if let Some(context) = own.filter(good) {
             self.lock().policies.add(raw.ino, &context);

@@ -8,7 +8,6 @@ mod verity;
 use extol_ondisk::superblock::{CREATOR_HURD, CREATOR_LINUX};
 use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat};
 
-use crate::bad_blocks::BadBlocks;
 use crate::bytes::{le16, le32};
 use crate::claims::Claims;
 use crate::error::Result;
@@ -27,8 +26,6 @@ pub(crate) struct InodeCheck<'a> {
     pub shared: &'a std::sync::Mutex<Shared>,
     /// Deletion times below the number of inodes are leftovers of the orphan list.
     pub low_dtime: bool,
-    /// Blocks that the list of bad ones names.
-    pub bad_blocks: BadBlocks,
 }
 
 /// What a group's inodes gave.

@@ -2,7 +2,7 @@
 
 use extol_ondisk::{Incompat, InodeFlags, extent};
 
-use super::{MAX_DEPTH, MOST_LEVELS, Run, Walk};
+use super::{MAX_DEPTH, Run, Walk};
 use crate::bytes::{join, le16, le32};
 use crate::error::Result;
 use crate::raw::extent_header_ok;
@@ -49,8 +49,6 @@ impl Walk<'_> {
                 None,
                 &format!("the extent tree has an impossible depth of {depth}"),
             );
-        }
-        if depth > MOST_LEVELS {
             return Ok(());
         }
         if depth > 0 && le16(root, 2) == 0 {

@@ -30,22 +30,6 @@ impl Walk<'_> {
         self.raw.ino == extol_ondisk::InodeNr::RESIZE.0
     }
 
-    /// The blocks of the resize inode are those behind the descriptors. e2fsck counts no other one
-    /// as in use, whatever the bitmap says, and looks at the first of them only.
-    /// The first one is told. (With clusters of blocks of 1 KiB mke2fs counts the boot block into
-    /// each copy.)
-    fn must_be_reserved(&mut self, pblk: u64) {
-        let geo = &self.vol.geo;
-        let has_boot_block = geo.block_len() == 1024 && geo.first_data_block == 0;
-        let is_reserved =
-            self.is_meta(pblk) || has_boot_block && self.is_meta(pblk.saturating_sub(1));
-        if self.claims.is_some() && !is_reserved && !self.names_others {
-            self.names_others = true;
-            let what = "a block that is not reserved for descriptors";
-            self.beyond(Kind::ResizeInode, Some(pblk), what);
-        }
-    }
-
     /// True if there is room for one block more in a file of this type.
     fn too_many(&self) -> bool {
         let limit = 1u64 << (31 - self.log_bs());
@@ -79,7 +63,6 @@ impl Walk<'_> {
         if self.is_resize() {
             self.seen = self.seen.saturating_add(1);
             self.mapped.clusters += 1;
-            self.must_be_reserved(pblk);
         } else {
             usable = self.take_block(pblk, Some(lblk), "a block");
         }
@@ -127,12 +110,7 @@ impl Walk<'_> {
             // Only the double indirect block is the inode's own; the others are reserved
             // descriptors.
             self.seen = self.seen.saturating_add(1);
-            if level == 2 {
-                self.claim(pblk, 1, "the indirect block")
-            } else {
-                self.must_be_reserved(pblk);
-                true
-            }
+            if level == 2 { self.claim(pblk, 1, "the indirect block") } else { true }
         } else if self.is_meta(pblk) {
             self.error(
                 Kind::BlockOnMetadata,

@@ -22,8 +22,6 @@ use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
 const MAX_DEPTH: u16 = 5;
-/// The deepest tree that is walked: e2fsck walks any, and this is far beyond what one block needs.
-const MOST_LEVELS: u16 = 32;
 
 /// Blocks of a file that follow each other in the file and on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +57,6 @@ pub(crate) struct Walk<'a> {
     next: u64,
     previous: u64,
     seen: u64,
-    /// A block of the resize inode that is not reserved was told.
-    names_others: bool,
     mapped: Mapped,
 }
 
@@ -83,7 +79,6 @@ impl<'a> Walk<'a> {
             next: 0,
             previous: 0,
             seen: 0,
-            names_others: false,
             mapped: Mapped::default(),
         }
     }

@@ -8,12 +8,13 @@ use extol_testkit::Image;
 
 /// The options that match `e2fsck -fn`: the volume as it is, without recovery.
 pub fn as_e2fsck() -> CheckOptions {
-    CheckOptions::default().with(|o| {
-        o.recovery = Recovery::Ignore;
-        o.threads = 1;
-        o.max_findings = 50;
-        o.paths = false;
-    })
+    CheckOptions {
+        recovery: Recovery::Ignore,
+        threads: 1,
+        max_findings: 50,
+        paths: false,
+        ..CheckOptions::default()
+    }
 }
 
 /// The checker's report on a device with its external journal.
@@ -21,7 +22,7 @@ pub fn report_on(
     device: SharedDevice,
     journal: Option<SharedDevice>,
 ) -> Result<Report, CheckError> {
-    check(device, &as_e2fsck().with(|o| o.journal = journal), &mut |_| {})
+    check(device, &CheckOptions { journal, ..as_e2fsck() }, &mut |_| {})
 }
 
 /// Fails the test unless the checker finds nothing, on one thread and on three.
@@ -30,7 +31,7 @@ pub fn must_be_clean(image: &Image, what: &str) {
     let device: SharedDevice =
         Arc::new(FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image"));
     for threads in [1, 3] {
-        let opts = CheckOptions::default().with(|o| o.threads = threads);
+        let opts = CheckOptions { threads, ..CheckOptions::default() };
         let report = check(Arc::clone(&device), &opts, &mut |_| {})
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         assert!(report.is_clean() && report.notes == 0, "{what}: {report}");

@@ -7,7 +7,6 @@ use extol_testkit::{Need, Scratch, e2fsck, new_e2fsck, require};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
-use crate::cases::checked;
 use crate::checker::report_on;
 use crate::compare;
 use crate::editor::{ImageEditor, Part, le16, le32};
@@ -165,53 +164,4 @@ fn a_short_name_beside_other_damage() {
         }
         v.image.remove();
     }
-}
-
-/// The contexts of all inodes that have one in their body: inode, and place of the context.
-fn contexts(v: &ImageEditor) -> Vec<(u32, usize)> {
-    let is_context = |v: &ImageEditor, ino: u32| {
-        let (bytes, at) = (v.inode_bytes(ino), v.inode_at(ino));
-        let area = 128 + usize::from(le16(bytes, 128));
-        let is_area = le32(bytes, 0x20) & 0x800 != 0 && le32(bytes, area) == 0xEA02_0000;
-        // Index 9, a name of one byte; its value is counted from behind the magic number.
-        let entry = area + 4;
-        let is_entry = is_area && bytes[entry..entry + 2] == [1, 9] && bytes[entry + 16] == b'c';
-        is_entry.then(|| (ino, at + entry + usize::from(le16(bytes, entry + 2))))
-    };
-    (11..=v.geo.inodes()).filter_map(|ino| is_context(v, ino)).collect()
-}
-
-/// Contexts of a version that is not known yet: in all inodes, in one, in all but one. What e2fsck
-/// says of them is said, and no more.
-#[test]
-fn contexts_of_a_new_version() {
-    if !able() {
-        return;
-    }
-    let scratch = Scratch::in_memory();
-    for name in ["encrypt", "encrypt-no-csum"] {
-        let mut v = compare::volume(&scratch, variant(name), 5);
-        let all = contexts(&v);
-        assert!(all.len() > 3, "{name}: {} contexts", all.len());
-        let only = (0..all.len()).flat_map(|nr| [vec![nr], without(all.len(), nr)]);
-        let mut clean = 0;
-        for chosen in std::iter::once((0..all.len()).collect()).chain(only.take(30)) {
-            for version in [0, 3, 255] {
-                for (ino, at) in chosen.iter().map(|nr| all[*nr]) {
-                    v.write(at, &[version]);
-                    v.fix(Part::Inode(ino));
-                }
-                let report = checked(&v.image, &format!("{name}: version {version} of {chosen:?}"));
-                clean += u32::from(report.errors == 0);
-                v.restore();
-            }
-        }
-        // (Versions 3 and 255; there is no version 0.)
-        assert!(clean >= 2, "{name}: a volume whose contexts are all new is sound");
-        v.image.remove();
-    }
-}
-
-fn without(len: usize, nr: usize) -> Vec<usize> {
-    (0..len).filter(|other| *other != nr).collect()
 }

@@ -171,7 +171,7 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
             fs.write_file(&name, vec![f as u8; len]).expect(must);
             match random(8) {
                 0 => fs.remove_file(&name).expect(must),
-                1 => fs.rename(&name, format!("/d{d}/inner/moved{f}")).expect(must),
+                1 => fs.rename_path(&name, format!("/d{d}/inner/moved{f}")).expect(must),
                 2 => fs.hard_link(&name, format!("/d{d}/inner/link{f}")).expect(must),
                 3 => {
                     let value = vec![b'v'; random(300) as usize];

@@ -11,8 +11,6 @@ mod fields;
 mod images;
 mod mutate;
 mod quota_tree;
-mod resize_inode;
-mod superblock;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -23,8 +23,7 @@ use super::offer;
     ),
     long_about = "Rename or move files on a volume that is not mounted.\n\n\
         If DEST is a directory, the files are moved into it. What has the new name is replaced, \
-        but a directory only if it is empty. In a casefolded directory another spelling of the \
-        same name becomes the one that the file has."
+        but a directory only if it is empty."
 )]
 pub struct MvArgs {
     /// Leave what has the new name.

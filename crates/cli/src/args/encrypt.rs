@@ -68,9 +68,6 @@ pub struct EncryptArgs {
     /// A key of encrypted files: a file with its raw bytes, 16 to 64 (may be repeated).
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     /// get-policy or set-policy.
     #[arg(value_name = "ACTION", value_parser = offer::text(offer::ENCRYPT_ACTIONS),
         hide_possible_values = true)]

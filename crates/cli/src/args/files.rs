@@ -1,4 +1,4 @@
-//! Arguments of the commands for files of a volume that is not mounted: ls, cat, get, tar, put, rm,
+//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, tar, put, rm,
 //! mkdir.
 //!
 //! `ls -h` means readable sizes, as ls(1) has it; `ls --help` is help.
@@ -21,14 +21,11 @@ pub struct VolumeArgs {
     /// A key of encrypted files: a file with its raw bytes, 16 to 64 (may be repeated).
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
-    /// Disk image or block device, not mounted; to read, also a directory on a mount.
+    /// Disk image or block device, not mounted.
     pub source: PathBuf,
 }
 
-/// List files of a volume that is not mounted, or of a mount.
+/// List files of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
     disable_help_flag = true,
@@ -36,8 +33,6 @@ pub struct VolumeArgs {
         "extol ls disk.img",
         "extol ls -lR disk.img /home",
         "extol ls -lhtr disk.img /var/log",
-        "extol ls disk.img '/etc/*.conf'",
-        "extol ls -l mnt /etc",
         "extol ls --json -R disk.img | jq -r '.entries[].path'"
     )
 )]
@@ -93,12 +88,9 @@ pub struct LsArgs {
     pub paths: Vec<OsString>,
 }
 
-/// Print files of a volume that is not mounted, or of a mount.
+/// Print files of a volume that is not mounted.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!(
-    "extol cat disk.img /etc/fstab",
-    "extol cat disk.img '/etc/*.conf'"
-))]
+#[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
 pub struct CatArgs {
     #[command(flatten)]
     pub volume: VolumeArgs,
@@ -107,29 +99,26 @@ pub struct CatArgs {
     pub paths: Vec<OsString>,
 }
 
-/// Copy files out of a volume that is not mounted, or of a mount.
+/// Copy files out of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
-    visible_alias = "cp",
     after_long_help = manual!(
-        "extol get disk.img /etc/fstab",
-        "extol get disk.img /home /tmp/home",
-        "extol get disk.img '/var/log/*.log' logs",
-        "extol get -a disk.img / /srv/root"
+        "extol cp disk.img /etc/fstab .",
+        "extol cp disk.img /home /tmp/home",
+        "extol cp -a disk.img / /srv/root"
     ),
-    long_about = "Copy files out of a volume that is not mounted, or of a mount.\n\n\
-        A single PATH is copied here, into the current directory; with more operands the last one \
-        says where to. If that is a directory, the copies are put into it. Directories are copied \
-        with all that is in them; times, links, holes, attributes of users and permissions (but \
-        for those that the umask takes) are kept. Set-id bits, capabilities, owners, access lists \
-        and device nodes are not, and a directory that is there stays as it is, unless an option \
-        asks for that: by default the volume is not trusted. What is there is replaced, never \
-        written through, and no link below DEST is followed.\n\n\
+    long_about = "Copy files out of a volume that is not mounted.\n\n\
+        Directories are copied with all that is in them; times, links, holes, attributes of users \
+        and permissions (but for those that the umask takes) are kept. Set-id bits, capabilities, \
+        owners, access lists and device nodes are not, and a directory that is there stays as it \
+        is, unless an option asks for that: by default the volume is not trusted. If DEST is a \
+        directory, the copies are put into it. What is there is replaced, never written through, \
+        and no link below DEST is followed.\n\n\
         What cannot be read is reported, and the rest is copied; the exit code is 32 then. What \
         could not be kept (an ordinary user cannot make device nodes or give files away) is \
         counted by kind in the last line, and is no error."
 )]
-pub struct GetArgs {
+pub struct CpArgs {
     /// Everything as it is on the volume, device nodes too; for a volume that is trusted.
     #[arg(short, long)]
     pub archive: bool,
@@ -156,8 +145,8 @@ pub struct GetArgs {
     pub recursive: bool,
     #[command(flatten)]
     pub volume: VolumeArgs,
-    /// Files on the volume, then where to put the copies [default: here].
-    #[arg(required = true, value_name = "PATH... [DEST]")]
+    /// Files on the volume, then where to put the copies.
+    #[arg(required = true, value_name = "PATH... DEST")]
     pub paths: Vec<OsString>,
 }
 
@@ -297,9 +286,6 @@ pub struct DefragArgs {
     #[arg(short = 'o', value_name = "OPTIONS",
         value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     /// Disk image or block device, not mounted; or a file or directory of a mount.
     #[arg(value_name = "IMAGE|FILE")]
     pub source: PathBuf,
@@ -311,9 +297,8 @@ pub struct DefragArgs {
 impl DefragArgs {
     /// The volume, if it is one that is not mounted.
     pub fn volume(&self) -> VolumeArgs {
-        let Self { options, source, no_sandbox, .. } = self;
-        let (options, source) = (options.clone(), source.clone());
-        VolumeArgs { options, keys: Vec::new(), no_sandbox: *no_sandbox, source }
+        let (options, source) = (self.options.clone(), self.source.clone());
+        VolumeArgs { options, keys: Vec::new(), source }
     }
 
     /// What is named beside the first operand.

@@ -45,9 +45,6 @@ pub struct InfoArgs {
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::INFO),
         hide_possible_values = true)]
     pub options: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     #[command(flatten)]
     pub refused: InfoRefused,
     /// Disk image or block device.
@@ -96,9 +93,6 @@ pub struct InspectArgs {
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
         hide_possible_values = true)]
     pub options: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     /// Disk image or block device.
     pub source: PathBuf,
 }
@@ -131,9 +125,6 @@ pub struct ReplayArgs {
     #[arg(short = 'o', value_name = "OPTIONS", value_parser = offer::text(offer::REPLAY),
         hide_possible_values = true)]
     pub options: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     /// Disk image or block device.
     pub source: PathBuf,
 }
@@ -220,9 +211,6 @@ pub struct CheckArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = limit,
         allow_negative_numbers = true)]
     pub limit: u64,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     #[command(flatten)]
     pub refused: CheckRefused,
     /// Disk image or block device. Without -p it is only read.

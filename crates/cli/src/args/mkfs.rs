@@ -175,9 +175,6 @@ pub struct MkfsArgs {
     /// Print what was made as JSON (see the json page of the guide).
     #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
     pub json: bool,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     #[command(flatten)]
     pub refused: MkfsRefused,
     /// Disk image or block device.
@@ -263,9 +260,8 @@ pub struct FillArgs {
     #[arg(long, requires = "contents")]
     pub keep_times: bool,
     /// Allow the source more, or less: entries=, metadata= (bytes of names and attributes), depth=
-    /// (directories in each other), implied= (directories that no entry names), file-size=,
-    /// sparse-runs= (of a file), expand= (bytes of a compressed source), expand-ratio= (bytes for
-    /// each of its own).
+    /// (directories in each other), file-size=, sparse-runs= (of a file), expand= (bytes of a
+    /// compressed source), expand-ratio= (bytes for each of its own).
     #[arg(long, value_name = "NAME=NUMBER", requires = "contents", action = ArgAction::Append,
         value_parser = offer::text(offer::LIMITS), hide_possible_values = true)]
     pub limits: Vec<String>,

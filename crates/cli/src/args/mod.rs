@@ -7,7 +7,6 @@ mod files;
 mod groups;
 mod inspect;
 mod key;
-mod look;
 mod maintenance;
 mod mkfs;
 mod mount;
@@ -33,12 +32,11 @@ pub use edit::{
 pub use encrypt::EncryptArgs;
 pub use export::ExportArgs;
 pub use files::{
-    CatArgs, DefragArgs, GetArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, TarArgs, VolumeArgs,
+    CatArgs, CpArgs, DefragArgs, LsArgs, MkdirArgs, PutArgs, RmArgs, TarArgs, VolumeArgs,
 };
 pub use groups::{GROUPS, HELP};
 pub use inspect::{CheckArgs, InfoArgs, InspectArgs, ReplayArgs};
 pub use key::KeyArgs;
-pub use look::{DfArgs, DuArgs, FindArgs};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::{BlockSize, FillArgs, FreeSpace, MkfsArgs};
 pub use mount::{ConnectorArgs, MonitorArgs, MountArgs, UmountArgs};
@@ -85,10 +83,7 @@ pub enum Command {
     Mkfs(Box<MkfsArgs>),
     Ls(LsArgs),
     Cat(CatArgs),
-    Get(GetArgs),
-    Find(FindArgs),
-    Du(DuArgs),
-    Df(DfArgs),
+    Cp(CpArgs),
     Tar(TarArgs),
     Put(PutArgs),
     Rm(RmArgs),
@@ -160,13 +155,12 @@ pub fn parse(words: &[OsString]) -> Result<Command> {
     })
 }
 
-/// The words in the form that clap takes: it has no options behind `help`, no names with one dash
-/// as find(1) has them, and takes the directory of `stat --watch DIR` for the value of the option.
+/// The words in the form that clap takes: it has no options behind `help`, and takes the directory
+/// of `stat --watch DIR` for the value of the option.
 fn spelled_out(words: &[OsString]) -> Vec<OsString> {
     let mut words = words.to_vec();
     match words.get(1).map(|word| word.as_encoded_bytes()) {
         Some(b"help") => words.retain(|word| word != "--help" && word != "-h"),
-        Some(b"find") => look::with_two_dashes(&mut words),
         Some(b"stat") => mounted::separate_watch(&mut words),
         _ => {}
     }
@@ -176,11 +170,6 @@ fn spelled_out(words: &[OsString]) -> Vec<OsString> {
 /// Counts from 1 to the most that 32 bits hold.
 fn count(text: &str) -> std::result::Result<u32, NumberError> {
     number::count(text, 1..=u32::MAX)
-}
-
-/// Counts from 0 to the most that 32 bits hold.
-fn from_zero(text: &str) -> std::result::Result<u32, NumberError> {
-    number::count(text, 0..=u32::MAX)
 }
 
 /// Bytes of a block of a tree of fs-verity.
@@ -248,10 +237,7 @@ mod tests {
             "replay",
             "check",
             "mkfs",
-            "get",
-            "find",
-            "du",
-            "df",
+            "cp",
             "put",
             "mv",
             "ln",
@@ -293,7 +279,7 @@ mod tests {
             "extol frob",
             "extol mount -z a b",
             "extol mount -r -w a b",
-            "extol get img",
+            "extol cp img",
         ] {
             let failure = parse(&words(line)).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{line}");
@@ -313,16 +299,10 @@ mod tests {
     }
 
     /// Every argument that is a number, and a command line in which `=` stands for its value.
-    const NUMBERS: [(&str, &str, &str); 36] = [
+    const NUMBERS: [(&str, &str, &str); 31] = [
         ("mount", "fd", "--fd = a"),
         ("umount", "timeout", "--timeout = a"),
         ("top", "interval", "--interval = a"),
-        ("find", "uid", "--uid = a"),
-        ("find", "gid", "--gid = a"),
-        ("find", "inum", "--inum = a"),
-        ("find", "maxdepth", "--maxdepth = a"),
-        ("find", "mindepth", "--mindepth = a"),
-        ("du", "max_depth", "-d = a"),
         ("check", "progress", "-C = a"),
         ("check", "limit", "--limit = a"),
         ("check", "superblock", "-b = a"),
@@ -340,6 +320,7 @@ mod tests {
         ("mkfs", "free", "-d a --free = a"),
         ("mkfs", "verity_block_size", "-d a --verity b --verity-block-size = a"),
         ("mkfs", "threads", "-d a --threads = a"),
+        ("resize", "size", "a ="),
         ("tune", "reserved_percent", "-m = a"),
         ("tune", "reserved_blocks", "-r = a"),
         ("tune", "mounts", "-C = a"),

@@ -26,9 +26,8 @@ macro_rules! mount_options {
   allow_root
         for the mounting user and root
   uid=ID, gid=ID, umask=MASK
-        show this owner and group (numbers or names) for all files, and all permissions but these
-        (octal); the volume keeps its own, new files belong to the user that makes them, and access
-        lists do not count
+        show this owner and group for all files, and all permissions but these (octal); the volume
+        keeps its own, new files belong to the user that makes them, and access lists do not count
   fakeroot
         no permissions are checked: the mounting user has the rights of root on the volume, and of
         others none but root is let in; for an image whose files belong to root
@@ -128,8 +127,6 @@ well, so that scripts need no change; most have no effect.
         unmounted (extol umount, umount, fusermount3 -u) or gets SIGTERM or SIGINT.\n\n\
         Root's mounts are open to all users, and permissions are checked by the kernel. Ordinary \
         users mount through fusermount3, for themselves unless allow_other is given.\n\n\
-        A block device that root has mounted can be mounted once more, as in Linux: that is \
-        another place of the first mount, with its options; others are refused.\n\n\
         fsync(2) makes a file durable. sync(1) and syncfs(2) reach a mount of a block device that \
         root has made, and of an image with -o loop. Linux does not pass them on to other mounts: \
         there all is durable after `extol sync`, or within about ten seconds (commit=)."

@@ -7,10 +7,9 @@ use clap::{ArgAction, Args};
 use extol_cli_common::{Failure, Result, manual};
 use extol_vfs::{NumberError, number};
 
-use super::files::VolumeArgs;
 use super::offer;
 
-/// Show the state of a volume that is mounted or exported, or what is known of files.
+/// Show the state and the counters of a volume that is mounted or exported.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -21,15 +20,9 @@ use super::offer;
         "extol stat --json /mnt | jq .journal.fast_commit",
         "extol stat --json /mnt | jq .journal.transactions",
         "extol stat --json --watch 5 /mnt | jq -c .journal.log_free",
-        "extol stat disk.img /etc/fstab",
-        "extol stat --json disk.img /home | jq '.entries[0].uid'",
     ),
-    long_about = "Show the state of a volume that is mounted or exported, or what is known of \
-        files.\n\n\
-        A directory on a mount, or an image or device that is mounted or that extol export serves, \
-        shows the state and the counters. With PATHs, or a file of a mount: what the inodes of \
-        these files say, as stat(1) shows it; IMAGE is then a volume that is not mounted, or a \
-        directory on a mount, at which paths begin.\n\n\
+    long_about = "Show the state and the counters of a volume that is mounted or exported.\n\n\
+        PATH is a directory on the mount, or the image or device that extol export serves.\n\n\
         The first line says whether the volume may be written, and why not. Then comes a summary \
         of one screen: space, options, log, commits, and how long durable requests (fsync, sync) \
         and commits took.\n\n\
@@ -52,41 +45,16 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         allow_negative_numbers = true)]
     watch: Option<String>,
-    /// Of a symbolic link, what it leads to.
-    #[arg(short = 'L', long)]
-    pub dereference: bool,
-    /// Mount options for opening a volume that is not mounted.
-    #[arg(short = 'o', value_name = "OPTIONS",
-        value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
-    pub options: Vec<String>,
-    /// A key of encrypted files, as with ls.
-    #[arg(long = "key", value_name = "FILE")]
-    pub keys: Vec<PathBuf>,
-    /// A directory on the mount; for an export its image or device; with paths, also a volume that
-    /// is not mounted.
-    #[arg(value_name = "DIR|IMAGE")]
-    pub dir: PathBuf,
-    /// Files on the volume.
-    #[arg(value_name = "PATH")]
-    pub paths: Vec<OsString>,
+    /// A directory on the mount; for an export its image or device.
+    path: PathBuf,
 }
 
 impl StatArgs {
-    /// The volume, if files of it are meant.
-    pub fn volume(&self) -> VolumeArgs {
-        VolumeArgs {
-            options: self.options.clone(),
-            keys: self.keys.clone(),
-            no_sandbox: false,
-            source: self.dir.clone(),
-        }
-    }
-
     /// The path, and the interval in seconds (`None`: once).
     pub fn places(&self) -> Result<(PathBuf, Option<f64>)> {
         let bad = |why| Failure::usage(format_args!("--watch: {why} (see extol stat --help)"));
         let interval = self.watch.as_deref().map(seconds).transpose().map_err(bad)?;
-        Ok((self.dir.clone(), interval))
+        Ok((self.path.clone(), interval))
     }
 }
 
@@ -203,9 +171,9 @@ mod tests {
             .find_subcommand_mut("stat")
             .map(|command| command.render_long_help().to_string())
             .unwrap_or_default();
-        assert!(help.contains("stat [OPTIONS] <DIR|IMAGE> [PATH]..."), "{help}");
+        assert!(help.contains("stat [OPTIONS] <PATH>") && !help.contains("[PATH]"), "{help}");
         let (_, arguments) = help.split_once("Arguments:\n").expect("arguments");
-        assert!(arguments.trim_start().starts_with("<DIR|IMAGE>\n"), "{help}");
+        assert!(arguments.trim_start().starts_with("<PATH>\n"), "{help}");
     }
 
     #[test]

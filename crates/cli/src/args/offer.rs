@@ -195,16 +195,8 @@ pub const FEATURES: &[&str] = &[
 ];
 
 /// For `--limits` of mkfs.
-pub const LIMITS: &[&str] = &[
-    "depth=",
-    "entries=",
-    "expand=",
-    "expand-ratio=",
-    "file-size=",
-    "implied=",
-    "metadata=",
-    "sparse-runs=",
-];
+pub const LIMITS: &[&str] =
+    &["depth=", "entries=", "expand=", "expand-ratio=", "file-size=", "metadata=", "sparse-runs="];
 
 /// For the type of mknod.
 pub const NODES: &[&str] = &["b", "c", "p", "s"];

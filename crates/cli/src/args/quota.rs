@@ -75,9 +75,6 @@ pub struct QuotaArgs {
     #[arg(short = 'o', value_name = "OPTIONS",
         value_parser = offer::text(offer::OPENING), hide_possible_values = true)]
     pub options: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     /// report, set or check.
     #[arg(value_name = "ACTION", value_parser = offer::text(offer::QUOTA_ACTIONS),
         hide_possible_values = true)]

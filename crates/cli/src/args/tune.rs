@@ -44,14 +44,12 @@ use super::refused::{Refusal, refused};
         A new journal (-j, -J or -O has_journal) comes with all else in one step. ^has_journal \
         comes last, when all else is durable, and takes fast_commit with it. A crash while the \
         journal goes leaves a volume that is not marked as clean: e2fsck -p gives its blocks \
-        back. An external journal is named by --opening journal_path=; one that is lost goes by \
-        -f, and by -f -f from a volume that was not closed in order: run e2fsck -f behind that.\n\n\
+        back.\n\n\
         Of -E, mount_opts= takes the rest of its list; an extended option behind it is refused, \
         since it would become part of the text.\n\n\
         -Q says which quota files there are, -O quota makes those for users and groups; what they \
         say of usage is right at once. The feature quota comes with the first and goes with the \
-        last. prjquota brings the feature project, which goes with it, and -O project brings the \
-        file and both features. usr, grp and prj are short for these words.\n\n\
+        last, and prjquota brings the feature project, which goes with it.\n\n\
         A new UUID keeps the checksums as they are: the volume gets metadata_csum_seed.\n\n\
         With -O, -Q or -U the volume is checked first, since damage could spread; -f leaves that \
         out. A volume that Extol has mounted is named by a directory on it; then -L, -e, -m, -r, \
@@ -130,10 +128,9 @@ pub struct TuneArgs {
     /// Only print the superblock, as info -h does; also of what is mounted on a directory.
     #[arg(short = 'l')]
     pub list: bool,
-    /// Do not check the volume first; take an external journal that is lost away. Twice: with the
-    /// changes that are only in it.
-    #[arg(short, long, action = ArgAction::Count)]
-    pub force: u8,
+    /// Do not check the volume first.
+    #[arg(short, long)]
+    pub force: bool,
     /// Print nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
@@ -144,9 +141,6 @@ pub struct TuneArgs {
     #[arg(long, value_name = "OPTIONS", value_parser = offer::text(offer::OPENING),
         hide_possible_values = true)]
     pub opening: Vec<String>,
-    /// Keep all rights of the caller, for a debugger.
-    #[arg(long)]
-    pub no_sandbox: bool,
     #[command(flatten)]
     pub refused: TuneRefused,
     /// Disk image or block device, or a directory on a volume that Extol has mounted.

@@ -148,10 +148,9 @@ fn confine(request: &Request) -> Result<()> {
     }
     daemon::prepare(request.announce)?;
     let writes = !request.volume.access.read_only;
-    let journal = request.volume.journal.path.as_deref();
-    let paths = [Some(request.source.as_path()), journal].into_iter().flatten();
-    let usage = sandbox::Use::of_file(writes);
-    let files: Vec<_> = paths.map(|path| (extol_proc::image_of(path).to_owned(), usage)).collect();
+    let mut files = vec![(extol_proc::image_of(&request.source), writes)];
+    let journal = request.volume.journal.path.as_deref().map(extol_proc::image_of);
+    files.extend(journal.map(|path| (path, writes)));
     sandbox::prepare(&sandbox::Config {
         kind: sandbox::Kind::Daemon,
         keep: sandbox::DAEMON,

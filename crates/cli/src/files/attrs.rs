@@ -25,7 +25,7 @@ impl Change for ChmodArgs {
 
     fn apply(&self, tree: &Tree) -> Result<()> {
         let mode = Mode::parse(&self.mode).map_err(Failure::usage)?;
-        let umask = (super::get::umask() & 0o777) as u16;
+        let umask = (super::cp::umask() & 0o777) as u16;
         let set = |inode: &InodeRef<'_>| -> extol_vfs::Result<()> {
             let attr = inode.attr()?;
             if attr.kind == FileKind::Symlink {
@@ -36,7 +36,7 @@ impl Change for ChmodArgs {
             inode.fs.setattr(inode.ino, &SetAttr { perm, ..SetAttr::default() })?;
             Ok(())
         };
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             match tree.find(path, true) {
                 Ok(inode) if self.recursive => {
                     walk(tree, path, inode, &mut |_, inode| set(inode));
@@ -174,7 +174,7 @@ impl Change for ChownArgs {
             Err(why) => return tree.reported(why),
         };
         let follow = !self.no_dereference && !self.recursive;
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             match tree.find(path, follow) {
                 Ok(inode) if self.recursive => {
                     walk(tree, path, inode, &mut |_, inode| tree.chown(inode, owner));
@@ -252,7 +252,7 @@ impl Change for TouchArgs {
                 }
             }
         };
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             if let Err(problem) = self.one(tree, Path::new(path), times, owner) {
                 tree.report(path.shown(), problem);
             }

@@ -4,7 +4,7 @@
 //! A command is done operand by operand. What fails is reported with its path, the rest is done,
 //! and the command fails at the end.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ use extol_proc::Shown as _;
 use extol_vfs::{Creds, DirEntry, FsError, NewNode, SetAttr, VolumeControl as _};
 
 use super::attrs::Owner;
-use super::tree::image_first;
-use super::{Files, InodeRef, Tree, WalkGuard, show};
+use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::VolumeArgs;
 use crate::interrupt;
 
@@ -28,11 +27,6 @@ pub(super) type Problem = Box<dyn std::error::Error>;
 pub trait Change {
     /// The volume.
     fn volume(&self) -> &VolumeArgs;
-
-    /// The words behind the volume, if it could stand among them by mistake.
-    fn operands(&self) -> &[OsString] {
-        &[]
-    }
 
     /// Refuses arguments that are wrong whatever the volume holds.
     fn check(&self) -> Result<()> {
@@ -46,8 +40,7 @@ pub trait Change {
 /// Carries a command out.
 pub fn change(args: &impl Change) -> Result<()> {
     args.check()?;
-    let tree = Tree::open(args.volume(), true)
-        .map_err(|failure| image_first(failure, args.volume(), args.operands()))?;
+    let tree = Tree::open(args.volume(), true)?;
     let done = args.apply(&tree);
     let volume = Arc::clone(&tree.volume);
     let closed = tree.close(done);
@@ -121,7 +114,7 @@ struct Level<'t> {
 /// Calls `each` with an inode and, if it is a directory, with all that is in it; directories come
 /// before what is in them. What `each` fails with is reported.
 pub(super) fn walk<'t>(
-    tree: &'t Files,
+    tree: &'t Tree,
     path: &OsStr,
     inode: InodeRef<'t>,
     each: &mut dyn FnMut(&Path, &InodeRef<'t>) -> extol_vfs::Result<()>,
@@ -175,17 +168,17 @@ pub(super) fn find_or_make<'t>(
     path: &OsStr,
     follow: bool,
     make: Option<Owner>,
-) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
+) -> extol_vfs::Result<Option<InodeRef<'t>>> {
     match tree.find(path, follow) {
         Err(FsError::NotFound) if make.is_none() => Ok(None),
         Err(FsError::NotFound) if !path.as_bytes().ends_with(b"/") => {
-            let (dir, name) = tree.parent_of(path)?;
+            let (dir, name) = tree.find_parent(path)?;
             if dir.child(name).is_ok() {
                 // A link to nothing.
-                return Err(FsError::NotFound.into());
+                return Err(FsError::NotFound);
             }
-            Ok(Some(dir.make(name, NewNode::Regular, 0o644, make.unwrap_or_default())?))
+            dir.make(name, NewNode::Regular, 0o644, make.unwrap_or_default()).map(Some)
         }
-        found => Ok(Some(found?)),
+        found => found.map(Some),
     }
 }

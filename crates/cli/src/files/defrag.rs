@@ -18,7 +18,7 @@ pub fn defrag(args: &DefragArgs, reporter: &mut Reporter<'_>) -> Result<()> {
     let tree = Tree::open(&args.volume(), !args.dry_run)?;
     let root = [OsString::from("/")];
     let paths = args.paths();
-    let paths = tree.expanded(if paths.is_empty() { &root } else { paths });
+    let paths = if paths.is_empty() { &root[..] } else { paths };
     let mut work = Work { tree: &tree, reporter, seen: HashSet::new() };
     let done = paths.iter().take_while(|_| !interrupt::came()).try_for_each(|path| {
         match tree.find(path, true) {

@@ -31,7 +31,7 @@ impl Change for RmArgs {
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             match remove(tree, path, self.recursive) {
                 Err(FsError::NotFound) if self.force => {}
                 Err(error) => tree.report(show(path), error),

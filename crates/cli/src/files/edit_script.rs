@@ -21,20 +21,15 @@ use super::Tree;
 use super::change::{Change, recover};
 use super::put::STDIN;
 use crate::args::{EditArgs, Step, VolumeArgs};
+use crate::interrupt;
 use crate::options::Opening;
 use crate::text_file;
 use crate::volume::{self, Source};
-use crate::{confined, interrupt};
 
 /// Carries a script out.
 pub fn edit(args: &EditArgs) -> Result<()> {
     let script = read(args)?;
     let steps = parse(&script, args)?;
-    for (_, step) in &steps {
-        if let Step::Put(put) = step {
-            confined::also_copies(&put.paths);
-        }
-    }
     interrupt::catch()?;
     let tree = open(&args.volume)?;
     tree.kept.replace(Some(Vec::new()));
@@ -79,9 +74,9 @@ fn parse(script: &[u8], args: &EditArgs) -> Result<Vec<(usize, Step)>> {
             true => at("a command without its arguments"),
             false => at(&failure.line),
         })?;
-        let VolumeArgs { options, keys, no_sandbox, .. } = step.change().volume();
-        if !options.is_empty() || !keys.is_empty() || *no_sandbox {
-            return Err(at("-o, --key and --no-sandbox are given to extol edit, not to a line"));
+        let VolumeArgs { options, keys, .. } = step.change().volume();
+        if !options.is_empty() || !keys.is_empty() {
+            return Err(at("-o and --key are given to extol edit, not to a line"));
         }
         if let Step::Put(put) = &step
             && put.paths.iter().rev().skip(1).any(|path| path == STDIN)
@@ -114,7 +109,7 @@ impl Step {
 
 /// Opens the volume. Inode tables are not zeroed meanwhile: that would take room of the batch.
 fn open(args: &VolumeArgs) -> Result<Tree> {
-    let Opening { volume: mut options, part } = super::tree::opening(args)?;
+    let Opening { volume: mut options, part } = super::opening(args)?;
     if options.access.read_only {
         return Err(Failure::usage(
             "-o ro and -o norecovery cannot be used with a command that changes the volume",

@@ -139,12 +139,8 @@ impl Source {
     fn open(args: &EncryptArgs, write: bool) -> Result<Self> {
         if !args.source.is_dir() {
             let EncryptArgs { options, keys, source, .. } = args;
-            let volume = VolumeArgs {
-                options: options.clone(),
-                keys: keys.clone(),
-                no_sandbox: args.no_sandbox,
-                source: source.clone(),
-            };
+            let volume =
+                VolumeArgs { options: options.clone(), keys: keys.clone(), source: source.clone() };
             return Tree::open(&volume, write).map(Self::Open);
         }
         if !args.options.is_empty() {

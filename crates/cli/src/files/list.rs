@@ -10,22 +10,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::vec;
 
 use extol_cli_common::{Result, warn, write};
-use extol_vfs::{Attr, FileKind, FsError};
+use extol_vfs::{Attr, FileKind, FsError, is_active};
 
 use super::objects::Objects;
-use super::text::{human, join, mode_text, put_name, time_text};
-use super::{Files, InodeRef, Reading, WalkGuard, show};
+use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{CatArgs, LsArgs};
+use crate::calendar::date;
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Lists.
 pub fn ls(args: &LsArgs) -> Result<()> {
-    let tree = Reading::open(&args.volume, "ls")?;
+    let tree = Tree::open(&args.volume, false)?;
     let root = [OsString::from("/")];
     let paths = if args.paths.is_empty() { &root[..] } else { &args.paths };
-    let paths = tree.expanded(paths);
     let mut listing = Listing {
         args,
         source: args.volume.source.as_os_str(),
@@ -126,7 +125,7 @@ impl Listing<'_> {
     }
 
     /// Lists what a path names, with everything below it if that is wanted.
-    fn path(&mut self, tree: &Files, path: &OsStr) -> Result<()> {
+    fn path(&mut self, tree: &Tree, path: &OsStr) -> Result<()> {
         let mut path = path.as_bytes().to_vec();
         let mut guard = WalkGuard::default();
         let mut levels = match self.start(tree, &path, &mut guard) {
@@ -166,7 +165,7 @@ impl Listing<'_> {
 
     fn start<'t>(
         &mut self,
-        tree: &'t Files,
+        tree: &'t Tree,
         path: &[u8],
         guard: &mut WalkGuard,
     ) -> extol_vfs::Result<Option<Level<'t>>> {
@@ -330,9 +329,25 @@ impl Listing<'_> {
         self.text.push(b'\n');
     }
 
+    /// A name as it is; a terminal gets a question mark for each control character and each invalid
+    /// byte.
     fn name(&mut self, name: &[u8]) {
-        put_name(&mut self.text, name, self.plain);
+        if !self.plain {
+            self.text.extend_from_slice(name);
+            return;
+        }
+        for chunk in name.utf8_chunks() {
+            let shown = chunk.valid().chars().map(|c| if is_active(c) { '?' } else { c });
+            let shown: String = shown.chain(chunk.invalid().iter().map(|_| '?')).collect();
+            self.text.extend_from_slice(shown.as_bytes());
+        }
     }
+}
+
+/// The path of a name in a directory.
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
 }
 
 /// The mark of `-F`.
@@ -347,12 +362,61 @@ fn class(attr: &Attr) -> Option<u8> {
     }
 }
 
+/// A size as ls(1) shows it with `-h`: rounded up, with one decimal below ten.
+pub fn human(bytes: u64) -> String {
+    let mut scale = 0;
+    let mut value = u128::from(bytes) * 10;
+    // In tenths; what would round up to 1024 takes the next unit.
+    while value > 10_230 {
+        value = value.div_ceil(1024);
+        scale += 1;
+    }
+    let value = (u128::from(bytes) * 10).div_ceil(1024_u128.pow(scale));
+    match b"KMGTPE".get(scale.wrapping_sub(1) as usize) {
+        None => bytes.to_string(),
+        Some(&unit) if value < 100 => format!("{}.{}{}", value / 10, value % 10, char::from(unit)),
+        Some(&unit) => format!("{}{}", value.div_ceil(10), char::from(unit)),
+    }
+}
+
+fn mode_text(attr: &Attr) -> String {
+    let kind = match attr.kind {
+        FileKind::Regular => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, execute) in
+        [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])]
+    {
+        let bits = attr.perm >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (attr.perm & special != 0, bits & 1 != 0) {
+            (true, true) => execute[0],
+            (true, false) => execute[1],
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// Date and time (UTC) of seconds since 1970.
+fn time_text(sec: i64) -> String {
+    let d = date(sec);
+    format!("{:04}-{:02}-{:02} {:02}:{:02}", d.year, d.month, d.day, d.hour, d.minute)
+}
+
 /// Prints files.
 pub fn cat(args: &CatArgs) -> Result<()> {
-    let tree = Reading::open(&args.volume, "cat")?;
+    let tree = Tree::open(&args.volume, false)?;
     tree.refuse_as_output()?;
-    let paths = tree.expanded(&args.paths);
-    let outcome = paths.iter().try_for_each(|path| match cat_one(&tree, path) {
+    let outcome = args.paths.iter().try_for_each(|path| match cat_one(&tree, path) {
         Ok(printed) => printed,
         Err(error) => {
             tree.report(show(path), error);
@@ -363,7 +427,7 @@ pub fn cat(args: &CatArgs) -> Result<()> {
 }
 
 /// The inner result is about standard output, the outer one about the volume.
-fn cat_one(tree: &Files, path: &OsStr) -> extol_vfs::Result<Result<()>> {
+fn cat_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<Result<()>> {
     let inode = tree.find(path, true)?;
     match inode.kind()? {
         FileKind::Regular => {}
@@ -382,5 +446,67 @@ fn cat_one(tree: &Files, path: &OsStr) -> extol_vfs::Result<Result<()>> {
             return Ok(Err(failure));
         }
         offset += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{self, Command};
+
+    #[test]
+    fn no_control_characters_reach_a_terminal() {
+        let words = ["extol", "ls", "image"].map(OsString::from);
+        let Ok(Command::Ls(args)) = args::parse(&words) else { panic!("another command") };
+        let show = |plain| {
+            let mut listing = Listing {
+                args: &args,
+                source: OsStr::new("image"),
+                headed: false,
+                plain,
+                text: Vec::new(),
+                objects: None,
+                failed: false,
+            };
+            listing.name(b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
+            listing.text
+        };
+        assert_eq!(show(false), b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
+        assert_eq!(String::from_utf8(show(true)).unwrap(), "a?[2Jb?c?d?e ?\u{fc}");
+    }
+
+    /// The values of GNU ls.
+    #[test]
+    fn readable_sizes() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (10_240, "10K"),
+            (10_241, "11K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (5 << 20, "5.0M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        for (sec, text) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (-1, "1969-12-31 23:59"),
+            (4_107_542_399, "2100-02-28 23:59"),
+            (4_107_542_400, "2100-03-01 00:00"),
+            (15_032_385_535, "2446-05-10 22:38"),
+        ] {
+            assert_eq!(time_text(sec), text);
+        }
     }
 }

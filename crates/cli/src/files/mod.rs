@@ -2,8 +2,7 @@
 //!
 //! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to
 //! it. Commands that change nothing open the volume read-only, which writes nothing even if its
-//! journal is not empty; they work on the directory of a mount as well (`tree.rs`,
-//! `kernel_files.rs`). Operands that name files may be patterns (`globs.rs`).
+//! journal is not empty.
 //!
 //! The volume is not trusted. An impossible name is an error. A directory with several names would
 //! let a walk grow with every level, or never end: a [`WalkGuard`] enters each directory once, and
@@ -14,68 +13,59 @@
 
 mod attrs;
 mod change;
-
+mod cp;
 mod defrag;
 mod destination;
-mod df;
-mod du;
 mod edit;
 mod edit_script;
 mod encrypt;
-mod find;
-mod get;
-mod globs;
-mod kernel_files;
 mod list;
 mod names;
 mod nodes;
 mod objects;
 mod preserve;
 mod put;
-mod stat;
 mod tar;
 #[cfg(test)]
 mod tests;
-mod text;
-mod tree;
 mod verity;
-mod visit;
 pub mod when;
 mod xattrs;
 
-use std::collections::HashSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use extol_cli_common::{Failure, Result};
+use extol_block::Overwritten;
+use extol_cli_common::{Failure, Result, warn};
 use extol_proc::Shown as _;
 use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
-use tree::{Files, Reading, Tree};
+use crate::args::VolumeArgs;
+use crate::options::Opening;
+use crate::volume::{self, Source, Volume, VolumeOptions};
+use crate::{interrupt, keys, options};
 
 pub use change::change;
-
-pub use defrag::defrag;
 #[cfg(test)]
-pub use df::Report as DfReport;
-pub use df::df;
-pub use du::du;
+pub use cp::Done as CpDone;
+pub use cp::cp;
+pub use defrag::defrag;
 pub use edit_script::edit;
 pub use encrypt::encrypt;
 #[cfg(test)]
 pub use encrypt::example as policies_example;
-pub use find::find;
-#[cfg(test)]
-pub use get::Done as GetDone;
-pub use get::get;
-pub use list::{cat, ls};
+pub use list::{cat, human, ls};
 #[cfg(test)]
 pub use objects::Objects;
-pub use stat::{stat, stat_on_mount};
 #[cfg(test)]
 pub use tar::Written as TarWritten;
 pub use tar::tar;
-pub use text::human;
 #[cfg(test)]
 pub use verity::Measured as VerityMeasured;
 pub use verity::{hash_algorithm, salt, verity};
@@ -88,6 +78,191 @@ const OUTPUT: &str = "standard output";
 const CHUNK: usize = 1 << 20;
 /// Symbolic links followed on the way to one file.
 const MAX_LINKS: u32 = 40;
+
+/// An open volume.
+pub struct Tree {
+    volume: Arc<Volume>,
+    /// The volume as it was named.
+    source: PathBuf,
+    /// The file or device that it lies on.
+    image: PathBuf,
+    /// Something was reported, and the command went on.
+    failed: Cell<bool>,
+    /// What was reported, if it is kept for later.
+    kept: RefCell<Option<Vec<String>>>,
+}
+
+impl Tree {
+    /// Opens a volume; read-only unless `write`.
+    fn open(args: &VolumeArgs, write: bool) -> Result<Self> {
+        let Opening { volume: mut options, part } = opening(args)?;
+        let source = Source { path: &args.source, part };
+        if write && options.access.read_only {
+            return Err(Failure::usage(
+                "-o ro and -o norecovery cannot be used with a command that changes the volume",
+            ));
+        }
+        if write {
+            interrupt::catch()?;
+        } else if let Some(failure) = volume::written_by_others(source) {
+            return Err(failure);
+        }
+        options.access.read_only |= !write;
+        options.access.unmarked_when_full = write;
+        Self::open_with(source, options, write)
+    }
+
+    fn open_with(source: Source<'_>, options: VolumeOptions, write: bool) -> Result<Self> {
+        let volume = volume::open(source, &options)?;
+        if write && volume.is_read_only() {
+            let _ = volume::close(&volume);
+            return Err(Failure::about(source.path.shown(), "can only be read"));
+        }
+        Ok(Self {
+            volume,
+            source: source.path.to_owned(),
+            image: volume::name(source)?.path,
+            failed: Cell::new(false),
+            kept: RefCell::default(),
+        })
+    }
+
+    /// Claims a file or device of the host that is to be replaced or overwritten.
+    ///
+    /// # Errors
+    /// It is this volume itself, or is in use.
+    fn claim(&self, file: File, path: &Path) -> Result<Overwritten> {
+        extol_block::claim_to_overwrite(file, path, &self.image).map_err(Failure::new)
+    }
+
+    /// # Errors
+    /// Standard output, to which contents are written, is this volume itself.
+    fn refuse_as_output(&self) -> Result<()> {
+        let output = std::io::stdout().as_fd().try_clone_to_owned();
+        let output = File::from(output.map_err(|e| Failure::system_call(OUTPUT, e))?);
+        extol_block::refuse_itself(&output, OUTPUT, &self.image).map_err(Failure::new)
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.volume
+    }
+
+    /// Reports what went wrong with one file.
+    fn report(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
+        self.report_line(format_args!("{what}: {error}"));
+    }
+
+    /// Failures are kept, and reported with the line of the script.
+    fn keeps_reports(&self) -> bool {
+        self.kept.borrow().is_some()
+    }
+
+    fn report_line(&self, line: impl std::fmt::Display) {
+        match &mut *self.kept.borrow_mut() {
+            Some(kept) => kept.push(line.to_string()),
+            None => warn(line),
+        }
+        self.failed.set(true);
+    }
+
+    /// Reports what went wrong with all of a command.
+    fn reported(&self, line: impl std::fmt::Display) -> Result<()> {
+        self.report_line(line);
+        Ok(())
+    }
+
+    /// What went wrong with another path than the one that is reported.
+    fn about(&self, path: &OsStr, error: impl std::fmt::Display) -> String {
+        format!("{}: {error}", show(path))
+    }
+
+    /// Closes the volume; the command has failed if something was reported.
+    fn close_with(self, failed: bool) -> Result<()> {
+        self.failed.set(self.failed.get() | failed);
+        self.close(Ok(()))
+    }
+
+    /// Closes the volume. `outcome` is how the command went otherwise.
+    fn close(self, outcome: Result<()>) -> Result<()> {
+        let outcome = outcome.and(interrupt::check());
+        let closed =
+            volume::close(&self.volume).map_err(|error| Failure::about(self.source.shown(), error));
+        let reported =
+            if self.failed.get() { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
+        outcome.and(closed).and(reported)
+    }
+
+    fn root(&self) -> extol_vfs::Result<InodeRef<'_>> {
+        let fs = self.fs();
+        fs.retain(fs.root());
+        let inode = InodeRef { fs, ino: fs.root() };
+        Ok(inode)
+    }
+
+    /// Finds a path. Symbolic links on the way are followed, one at the end if `follow` or if a
+    /// slash follows it. What is before a slash must be a directory.
+    fn find(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
+        let dir = path.as_bytes().ends_with(b"/");
+        let found = self.walk(path, follow || dir)?;
+        if dir && !found.is_dir()? {
+            return Err(FsError::NotADirectory);
+        }
+        Ok(found)
+    }
+
+    fn walk(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
+        if path.is_empty() {
+            // As for the system's calls.
+            return Err(FsError::NotFound);
+        }
+        let mut todo: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
+        let mut here = self.root()?;
+        let mut links = 0;
+        while let Some(name) = todo.pop_front() {
+            let next = here.child(&name)?;
+            if next.kind()? != FileKind::Symlink || (todo.is_empty() && !follow) {
+                here = next;
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(FsError::SymlinkLoop);
+            }
+            let target = next.fs.readlink(next.ino)?;
+            if target.starts_with(b"/") {
+                here = self.root()?;
+            }
+            for name in components(&target).collect::<Vec<_>>().into_iter().rev() {
+                todo.push_front(name);
+            }
+        }
+        Ok(here)
+    }
+
+    /// The directory that holds the last name of a path, and that name.
+    fn find_parent<'p>(&self, path: &'p OsStr) -> extol_vfs::Result<(InodeRef<'_>, &'p [u8])> {
+        let bytes = path.as_bytes();
+        if bytes.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let trimmed = bytes.get(..end).unwrap_or_default();
+        let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = trimmed.split_at(start);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(FsError::Invalid("the path must end with a name"));
+        }
+        let parent = if parent.is_empty() { b"/" } else { parent };
+        Ok((self.find(OsStr::from_bytes(parent), true)?, name))
+    }
+}
+
+/// The options of an opening, with the keys.
+fn opening(args: &VolumeArgs) -> Result<Opening> {
+    let mut opening = options::opening(&args.options)?;
+    keys::add(&args.keys, &mut opening.volume.keys)?;
+    Ok(opening)
+}
 
 /// True if a path ends with a name, and not with the root directory, `.` or `..`.
 fn ends_with_name(path: &OsStr) -> bool {

@@ -53,32 +53,6 @@ impl<'t> Place<'t> {
     }
 }
 
-/// True if a destination is the directory itself that is moved, by another spelling of its name: it
-/// is not moved into itself, but gets that spelling.
-fn is_spelling(tree: &Tree, source: &OsStr, dest: &OsStr, found: &InodeRef<'_>) -> bool {
-    let entry = |path| {
-        let (dir, name) = tree.find_parent(path).ok()?;
-        Some((dir.ino, dir.child(name).ok()?.ino, name))
-    };
-    match (entry(source), entry(dest)) {
-        (Some((dir, ino, name)), Some((other_dir, other, other_name))) => {
-            (dir, ino) == (other_dir, other) && ino == found.ino && name != other_name
-        }
-        _ => false,
-    }
-}
-
-/// True if a directory has an entry of exactly this name. (In a casefolded one a name leads to an
-/// entry with another spelling.)
-fn has_entry(dir: &InodeRef<'_>, name: &[u8]) -> extol_vfs::Result<bool> {
-    let mut has = false;
-    dir.fs.readdir(dir.ino, 0, &mut |entry| {
-        has = entry.name == name;
-        !has
-    })?;
-    Ok(has)
-}
-
 /// Says what is wrong with several sources and a destination that is no directory.
 fn check_many(sources: usize, place: &Place<'_>, dest: &OsStr) -> std::result::Result<(), String> {
     if sources > 1 && place.is_name() {
@@ -106,16 +80,11 @@ impl Change for MvArgs {
 
     fn apply(&self, tree: &Tree) -> Result<()> {
         let (sources, dest) = sources_and_destination(&self.paths, MOVED)?;
-        let sources = tree.expanded(sources);
         let own = self.no_target_directory || self.exchange;
         let place = Place::of(tree, dest, own, true).map_err(|error| tree.about(dest, error));
         let place = match place {
             Ok(place) => place,
             Err(problem) => return tree.reported(problem),
-        };
-        let place = match (&sources[..], place) {
-            ([source], Place::Into(dir)) if is_spelling(tree, source, dest, &dir) => Place::Name,
-            (_, place) => place,
         };
         if let Err(problem) = check_many(sources.len(), &place, dest) {
             return tree.reported(problem);
@@ -147,7 +116,7 @@ impl MvArgs {
         let (to, new_name) = match place {
             Place::Into(dir) => (dir, name),
             Place::Name => {
-                let found = tree.parent_of(dest).map_err(|error| tree.about(dest, error))?;
+                let found = tree.find_parent(dest).map_err(|error| tree.about(dest, error))?;
                 named = found.0;
                 (&named, found.1)
             }
@@ -161,11 +130,10 @@ impl MvArgs {
             (false, false) => RenameFlags::empty(),
         };
         let there = to.child(new_name).ok().map(|inode| inode.ino);
-        let respells = flags.is_empty() && from.ino == to.ino;
-        if there == Some(moved.ino) && (!respells || has_entry(to, new_name)?) {
+        if there == Some(moved.ino) {
             return Err("both are the same file".into());
         }
-        match from.fs.rename_at(from.ino, name, to.ino, new_name, flags) {
+        match from.fs.rename(from.ino, name, to.ino, new_name, flags) {
             Err(FsError::Exists) if self.no_clobber => Ok(()),
             Err(FsError::Invalid(_)) if is_dir => Err("cannot be moved into itself".into()),
             Err(FsError::IsADirectory) if !is_dir => {
@@ -229,7 +197,7 @@ impl LnArgs {
         let (dir, name) = match place {
             Place::Into(dir) => (dir, last_name(target).ok_or("has no name")?),
             Place::Name => {
-                named = tree.parent_of(dest).map_err(|error| tree.about(dest, error))?;
+                named = tree.find_parent(dest).map_err(|error| tree.about(dest, error))?;
                 (&named.0, named.1)
             }
         };
@@ -256,7 +224,7 @@ impl LnArgs {
             return make(name);
         }
         let ((), temporary) = with_temporary(make)?;
-        let renamed = dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+        let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
         if renamed.is_err() {
             let _ = dir.fs.unlink(dir.ino, &temporary);
         }

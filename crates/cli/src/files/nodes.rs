@@ -42,7 +42,7 @@ impl MknodArgs {
 
     fn make(&self, tree: &Tree, node: NewNode, perm: u16) -> std::result::Result<(), Problem> {
         let owner = tree.owner(self.owner.as_deref())?;
-        let (dir, name) = tree.parent_of(&self.path)?;
+        let (dir, name) = tree.find_parent(&self.path)?;
         dir.make(name, node, perm, owner)?;
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Change for TruncateArgs {
             Ok(owner) => owner,
             Err(why) => return tree.reported(why),
         };
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             if let Err(problem) = self.one(tree, path, wish, owner) {
                 tree.report(show(path), problem);
             }

@@ -1,5 +1,5 @@
-//! The JSON of ls, find and stat: an object for each file, written as it is read, so that a list of
-//! any length needs no memory.
+//! `extol ls --json`: an object for each file, written as it is read, so that a list of any length
+//! needs no memory.
 
 use extol_cli_common::FORMAT_VERSION;
 use extol_vfs::{Attr, FileKind, FsError, Timestamp, bytes_text, plain_json};
@@ -42,7 +42,6 @@ impl Objects {
             "atime": when(attr.atime),
             "mtime": when(attr.mtime),
             "ctime": when(attr.ctime),
-            "crtime": when(attr.crtime),
         });
         if let Some(target) = target {
             object["target"] = bytes_text(target).into();

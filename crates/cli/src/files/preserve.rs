@@ -7,7 +7,7 @@
 use extol_cli_common::{Failure, Result};
 use serde::Serialize;
 
-use crate::args::GetArgs;
+use crate::args::CpArgs;
 
 /// Attributes, by the names of `--preserve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) struct Preserve {
 
 impl Preserve {
     /// What these arguments ask for. `--no-preserve` is stronger than the others.
-    pub fn of(args: &GetArgs, umask: u32) -> Result<Self> {
+    pub fn of(args: &CpArgs, umask: u32) -> Result<Self> {
         let mut asked = Attributes::default();
         let mut devices = args.archive;
         if args.archive {
@@ -204,7 +204,7 @@ mod tests {
     fn preserve(options: &[&str]) -> Result<Preserve> {
         let words = ["extol", "cp"].iter().chain(options).chain(&["image", "/a", "b"]);
         let words: Vec<_> = words.map(std::ffi::OsString::from).collect();
-        let Command::Get(args) = args::parse(&words)? else { panic!("another command") };
+        let Command::Cp(args) = args::parse(&words)? else { panic!("another command") };
         Preserve::of(&args, 0o022)
     }
 

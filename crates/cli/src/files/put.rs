@@ -1,12 +1,11 @@
 //! `extol put`: into the volume.
 
-mod host;
 mod place;
 mod stream;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -22,15 +21,11 @@ use super::attrs::Owner;
 use super::change::{Change, Problem};
 use super::{CHUNK, InodeRef, Tree, show};
 use crate::args::{PutArgs, VolumeArgs};
-use crate::{interrupt, limits};
-use host::HostNode;
+use crate::interrupt;
 use place::{There, make, owner, there};
 pub(super) use place::{give_name, with_temporary};
 pub(super) use stream::STDIN;
 use stream::Stream;
-
-/// What the operands of put are.
-const PUT: &str = "files here, and where to put them on the volume";
 
 /// A copy under way.
 struct CopyIn<'t> {
@@ -87,12 +82,8 @@ impl Change for PutArgs {
         &self.volume
     }
 
-    fn operands(&self) -> &[OsString] {
-        &self.paths
-    }
-
     fn check(&self) -> Result<()> {
-        super::sources_and_destination(&self.paths, PUT)?;
+        super::sources_and_destination(&self.paths, super::COPIED)?;
         if let Some(mode) = &self.mode {
             Mode::parse(mode).map_err(Failure::usage)?;
         }
@@ -100,7 +91,7 @@ impl Change for PutArgs {
     }
 
     fn apply(&self, tree: &Tree) -> Result<()> {
-        let (paths, dest) = super::sources_and_destination(&self.paths, PUT)?;
+        let (paths, dest) = super::sources_and_destination(&self.paths, super::COPIED)?;
         let owner = match &self.owner {
             Some(owner) => match Owner::parse(owner, &|path| tree.table(path)) {
                 Ok(owner) => owner,
@@ -110,8 +101,6 @@ impl Change for PutArgs {
         };
         let mode = self.mode.as_deref().map(Mode::parse).transpose().map_err(Failure::usage)?;
         let told = Told::new(self.progress);
-        // Each directory on the way to a file is open.
-        limits::raise_descriptors();
         let mut copy = CopyIn { owner, mode, told, ..CopyIn::new(tree) };
         if let Err(problem) = copy.all(paths, dest) {
             copy.problems.push(problem);
@@ -123,14 +112,6 @@ impl Change for PutArgs {
             tree.report_line(problem);
         }
         Ok(())
-    }
-}
-
-/// The line for a destination that is not there.
-fn not_placed(tree: &Tree, error: FsError, dest: &OsStr, is_dir: bool) -> String {
-    match tree.missing(error, dest, is_dir) {
-        Ok(line) => format!("{}: {line}", show(dest)),
-        Err(error) => format!("{}: on the volume: {error}", show(dest)),
     }
 }
 
@@ -166,8 +147,8 @@ impl<'t> CopyIn<'t> {
     }
 
     fn all(&mut self, paths: &[OsString], dest: &OsStr) -> std::result::Result<(), String> {
+        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
         let many = paths.len() > 1;
-        let place = |error: FsError| not_placed(self.tree, error, dest, many);
         match self.tree.find(dest, true) {
             Ok(inode) if many && !inode.is_dir().map_err(place)? => {
                 return Err(place(FsError::NotADirectory));
@@ -184,19 +165,17 @@ impl<'t> CopyIn<'t> {
     }
 
     fn path(&mut self, path: &OsStr, dest: &OsStr) -> std::result::Result<(), String> {
-        let is_dir = dest.as_bytes().ends_with(b"/") && Path::new(path).is_file();
-        let place = |error: FsError| not_placed(self.tree, error, dest, is_dir);
+        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
         if let Some(stream) = Stream::of(path) {
             let stream = stream.map_err(|error| format!("{}: {error}", show(path)))?;
             return self.stream(stream, dest);
         }
-        if let Err(error) = Path::new(path).symlink_metadata() {
-            return Err(format!("{}: {}", show(path), self.not_here(Path::new(path), error)));
-        }
         let into = match self.tree.find(dest, true) {
             Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
             // A slash says that it should be one.
-            Err(error) if is_dir => return Err(place(error)),
+            Err(error) if dest.as_bytes().ends_with(b"/") && Path::new(path).is_file() => {
+                return Err(place(error));
+            }
             _ => None,
         };
         if let Some(dir) = into.as_ref().filter(|_| !super::ends_with_name(path)) {
@@ -208,48 +187,32 @@ impl<'t> CopyIn<'t> {
         let own_name =
             Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
         match (into, own_name) {
-            (Some(dir), Some(name)) => self.operand(Path::new(path), &dir, name.as_bytes()),
+            (Some(dir), Some(name)) => self.node(Path::new(path), &dir, name.as_bytes()),
             (Some(_), None) => return Err(format!("{}: has no name", show(path))),
             (None, _) => {
                 let (dir, name) = self.tree.find_parent(dest).map_err(place)?;
-                self.operand(Path::new(path), &dir, name);
+                self.node(Path::new(path), &dir, name);
             }
         }
         Ok(())
     }
 
-    fn operand(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
-        self.node(path, HostNode::operand(path, false), dir, name);
-    }
-
-    /// Puts a file; `path` is for messages.
-    fn node(&mut self, path: &Path, host: io::Result<HostNode>, dir: &InodeRef<'t>, name: &[u8]) {
+    fn node(&mut self, path: &Path, dir: &InodeRef<'t>, name: &[u8]) {
         if interrupt::came() || self.stopped {
             return;
         }
-        let put = host.map_err(Problem::from).and_then(|host| self.try_node(&host, dir, name));
-        if let Err(problem) = put {
+        if let Err(problem) = self.try_node(path, dir, name) {
             self.failed(path, &*problem);
         }
     }
 
     /// Copies what is in a directory into another one, and its attributes to that.
     fn enter_dir(&mut self, path: &Path, dir: &InodeRef<'t>) {
-        let host = HostNode::operand(path, true).map_err(Problem::from);
-        if let Err(problem) = host.and_then(|host| self.fill_node(&host, dir)) {
+        let metadata = path.metadata().map_err(Problem::from);
+        let put = metadata.and_then(|metadata| self.fill_node(path, &metadata, dir));
+        if let Err(problem) = put {
             self.failed(path, &*problem);
         }
-    }
-
-    /// The problem with a file here. One that is on the volume instead has the wrong place.
-    fn not_here(&self, path: &Path, error: io::Error) -> Problem {
-        let is_gone = error.kind() == io::ErrorKind::NotFound;
-        if !is_gone || self.tree.find(path.as_os_str(), false).is_err() {
-            return error.into();
-        }
-        "is not here, but on the volume: files here come first, then where to put them on the \
-         volume (extol get copies out of it)"
-            .into()
     }
 
     fn failed(&mut self, path: &Path, problem: &(dyn std::error::Error + 'static)) {
@@ -268,17 +231,18 @@ impl<'t> CopyIn<'t> {
 
     fn try_node(
         &mut self,
-        host: &HostNode,
+        path: &Path,
         dir: &InodeRef<'t>,
         name: &[u8],
     ) -> std::result::Result<(), Problem> {
-        let metadata = host.metadata();
+        let metadata = path.symlink_metadata()?;
         let key = (metadata.dev(), metadata.ino());
         if self.image == Some(key) {
             return Err("the image itself is left out".into());
         }
         if metadata.is_symlink() {
-            let (len, block) = (host.target()?.len(), self.tree.volume.block_size());
+            let (len, block) =
+                (fs::read_link(path)?.as_os_str().len(), self.tree.volume.block_size());
             if len >= block as usize {
                 return Err(format!(
                     "its target of {len} bytes is too long for blocks of {block} bytes: use \
@@ -294,18 +258,18 @@ impl<'t> CopyIn<'t> {
         }
         let node = match there {
             There::Directory(node) => {
-                self.fill_node(host, &node)?;
+                self.fill_node(path, &metadata, &node)?;
                 node
             }
             There::Nothing if metadata.is_file() => {
-                match self.whole_file(host, dir, name, false)? {
+                match self.whole_file(path, &metadata, dir, name, false)? {
                     Some(node) => node,
                     None => return Ok(()),
                 }
             }
             There::Nothing => {
-                let node = make(host, dir, name)?;
-                if let Err(problem) = self.fill_node(host, &node) {
+                let node = make(path, &metadata, dir, name)?;
+                if let Err(problem) = self.fill_node(path, &metadata, &node) {
                     if !metadata.is_dir() {
                         let _ = dir.fs.unlink(dir.ino, name);
                     }
@@ -313,7 +277,7 @@ impl<'t> CopyIn<'t> {
                 }
                 node
             }
-            There::Other => match self.replace(host, dir, name)? {
+            There::Other => match self.replace(path, &metadata, dir, name)? {
                 Some(node) => node,
                 None => return Ok(()),
             },
@@ -329,14 +293,15 @@ impl<'t> CopyIn<'t> {
     /// last reference deletes it then. `None` if a signal came before that.
     fn whole_file(
         &mut self,
-        host: &HostNode,
+        path: &Path,
+        metadata: &Metadata,
         dir: &InodeRef<'t>,
         name: &[u8],
         over: bool,
     ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
-        let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(host.metadata()))?;
+        let attr = dir.fs.create_unnamed(dir.ino, 0o600, 0, owner(metadata))?;
         let node = InodeRef::from_attr(dir.fs, &attr);
-        self.fill_node(host, &node)?;
+        self.fill_node(path, metadata, &node)?;
         if interrupt::came() {
             return Ok(None);
         }
@@ -348,16 +313,17 @@ impl<'t> CopyIn<'t> {
     /// a signal came before that.
     fn replace(
         &mut self,
-        host: &HostNode,
+        path: &Path,
+        metadata: &Metadata,
         dir: &InodeRef<'t>,
         name: &[u8],
     ) -> std::result::Result<Option<InodeRef<'t>>, Problem> {
-        if host.metadata().is_file() {
-            return self.whole_file(host, dir, name, true);
+        if metadata.is_file() {
+            return self.whole_file(path, metadata, dir, name, true);
         }
-        let (node, temporary) = with_temporary(|temporary| make(host, dir, temporary))?;
-        let put = self.fill_node(host, &node).and_then(|()| {
-            Ok(dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
+        let (node, temporary) = with_temporary(|temporary| make(path, metadata, dir, temporary))?;
+        let put = self.fill_node(path, metadata, &node).and_then(|()| {
+            Ok(dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty())?)
         });
         if put.is_err() {
             let _ = dir.fs.unlink(dir.ino, &temporary);
@@ -368,51 +334,52 @@ impl<'t> CopyIn<'t> {
     /// Copies what an inode holds and its attributes.
     fn fill_node(
         &mut self,
-        host: &HostNode,
+        path: &Path,
+        metadata: &Metadata,
         node: &InodeRef<'t>,
     ) -> std::result::Result<(), Problem> {
-        if host.metadata().is_dir() {
+        if metadata.is_dir() {
             // What cannot be read is reported; the directory is as it should be otherwise.
-            if let Err(problem) = self.directory(host, node) {
-                self.failed(host.path(), &*problem);
+            if let Err(problem) = self.directory(path, node) {
+                self.failed(path, &*problem);
             }
-        } else if host.metadata().is_file() {
-            self.contents(&host.contents()?, node)?;
+        } else if metadata.is_file() {
+            self.contents(&File::open(path)?, node)?;
         }
-        self.attributes(host, node)?;
-        self.put_owner_mode_times(host.metadata(), node)
+        self.attributes(path, node)?;
+        self.put_owner_mode_times(metadata, node)
     }
 
     /// Copies what is in a directory.
-    fn directory(
-        &mut self,
-        host: &HostNode,
-        node: &InodeRef<'t>,
-    ) -> std::result::Result<(), Problem> {
-        for name in host.names()? {
-            self.node(&host.path().join(&name), host.entry(&name), node, name.as_bytes());
+    fn directory(&mut self, path: &Path, node: &InodeRef<'t>) -> std::result::Result<(), Problem> {
+        let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            self.node(&entry.path(), node, entry.file_name().as_bytes());
         }
         Ok(())
     }
 
     /// Copies extended attributes.
-    fn attributes(
-        &mut self,
-        host: &HostNode,
-        node: &InodeRef<'_>,
-    ) -> std::result::Result<(), Problem> {
-        for (name, value) in host.attributes().filter(|(name, _)| is_copied(name)) {
-            let Err(error) = node.fs.setxattr(node.ino, &name, &value, XattrSet::Any) else {
-                continue;
-            };
-            let why = match attribute_size(self.tree, &name, &value) {
-                Some(why) if error == FsError::NoSpace => why,
-                _ if error == FsError::NoSpace => return Err(error.into()),
-                _ => error.to_string(),
-            };
-            // The file is whole without it.
-            let why = format!("the attribute {} is left out: {why}", bytes_text(&name));
-            self.problem(host.path(), &*Problem::from(why));
+    fn attributes(&mut self, path: &Path, node: &InodeRef<'_>) -> std::result::Result<(), Problem> {
+        let mut names = vec![0; 65536];
+        let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+        for name in names[..len].split(|&byte| byte == 0).filter(|name| is_copied(name)) {
+            let mut value = vec![0; 65536];
+            if let Ok(len) = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
+                let value = &value[..len];
+                let Err(error) = node.fs.setxattr(node.ino, name, value, XattrSet::Any) else {
+                    continue;
+                };
+                let why = match attribute_size(self.tree, name, value) {
+                    Some(why) if error == FsError::NoSpace => why,
+                    _ if error == FsError::NoSpace => return Err(error.into()),
+                    _ => error.to_string(),
+                };
+                // The file is whole without it.
+                let why = format!("the attribute {} is left out: {why}", bytes_text(name));
+                self.problem(path, &*Problem::from(why));
+            }
         }
         Ok(())
     }
@@ -469,7 +436,7 @@ impl<'t> CopyIn<'t> {
 
     fn put_owner_mode_times(
         &self,
-        metadata: &fs::Metadata,
+        metadata: &Metadata,
         node: &InodeRef<'_>,
     ) -> std::result::Result<(), Problem> {
         let time =

@@ -33,10 +33,11 @@ const BUFFER: usize = 1 << 20;
 
 /// Writes the archive.
 pub fn tar(args: &TarArgs) -> Result<()> {
-    let mut options = TarOptions::default().with(|o| {
-        o.sparse = !args.no_sparse;
-        o.keep_times = args.keep_times;
-    });
+    let mut options = TarOptions {
+        sparse: !args.no_sparse,
+        keep_times: args.keep_times,
+        ..TarOptions::default()
+    };
     for pattern in &args.exclude {
         options
             .exclude

@@ -17,7 +17,7 @@ fn run(words: &[&OsStr]) -> Result<()> {
         Command::Mkfs(args) => crate::mkfs::run(*args),
         Command::Ls(args) => ls(&args),
         Command::Cat(args) => cat(&args),
-        Command::Get(args) => get(&args),
+        Command::Cp(args) => cp(&args),
         Command::Put(args) => change(&args),
         Command::Rm(args) => change(&args),
         Command::Mkdir(args) => change(&args),
@@ -57,12 +57,8 @@ impl Fixture {
 
     /// Paths on the volume, by the library.
     fn names(&self) -> Vec<String> {
-        let volume = args::VolumeArgs {
-            source: self.image.clone(),
-            options: Vec::new(),
-            keys: Vec::new(),
-            no_sandbox: true,
-        };
+        let volume =
+            args::VolumeArgs { source: self.image.clone(), options: Vec::new(), keys: Vec::new() };
         let tree = Tree::open(&volume, false).unwrap();
         let mut names = Vec::new();
         let mut todo = vec![String::new()];

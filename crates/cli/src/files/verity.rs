@@ -46,7 +46,7 @@ fn enable(args: &VerityArgs) -> Result<()> {
         Err(error) => return tree.close(Err(Failure::about(args.volume.source.shown(), error))),
     };
     let how = EnableVerity { algorithm, block_size, salt, signature };
-    for path in tree.expanded(&args.paths).iter().take_while(|_| !interrupt::came()) {
+    for path in args.paths.iter().take_while(|_| !interrupt::came()) {
         let found = tree.find(path, true);
         let done = found.and_then(|inode| tree.volume.enable_verity(inode.ino, &how));
         if let Err(error) = done {
@@ -100,7 +100,7 @@ fn measure(args: &VerityArgs) -> Result<()> {
     refuse(args.part.is_some(), "--part is for dump")?;
     let tree = Tree::open(&args.volume, false)?;
     let mut measured = Measured::default();
-    for path in tree.expanded(&args.paths).iter().take_while(|_| !interrupt::came()) {
+    for path in args.paths.iter().take_while(|_| !interrupt::came()) {
         match regular(&tree, path).and_then(|inode| tree.volume.measure_verity(inode.ino)) {
             Ok(digest) => measured.files.push(Digest::new(path, &digest)),
             Err(error) => report(&tree, path, error),

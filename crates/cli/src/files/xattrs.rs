@@ -12,7 +12,7 @@ use extol_vfs::{FsError, XattrSet, bytes_text, is_active, plain_json};
 use serde_json::{Value, json};
 
 use super::change::{Change, walk};
-use super::{InodeRef, Reading, Tree, show};
+use super::{InodeRef, Tree, show};
 use crate::args::{GetxattrArgs, SetxattrArgs, VolumeArgs};
 use crate::interrupt;
 
@@ -40,7 +40,7 @@ impl Change for SetxattrArgs {
                 inode.fs.removexattr(inode.ino, name.as_bytes())
             }
         };
-        for path in tree.expanded(&self.paths).iter().take_while(|_| !interrupt::came()) {
+        for path in self.paths.iter().take_while(|_| !interrupt::came()) {
             let found = tree.find(path, !self.no_dereference);
             match (found.and_then(|inode| set(&inode)), &self.name) {
                 (Ok(()), _) => {}
@@ -211,12 +211,12 @@ fn quoted(value: &[u8]) -> String {
 /// Prints.
 pub fn getxattr(args: &GetxattrArgs) -> Result<()> {
     let coding = Coding::parse(args.encoding.as_deref())?;
-    let tree = Reading::open(&args.volume, "getxattr")?;
+    let tree = Tree::open(&args.volume, false)?;
     let mut listing = Listing { args, coding, any: false, outcome: Ok(()) };
     if args.json {
         listing.put(format!("{{\"format_version\":{FORMAT_VERSION},\"files\":[").as_bytes());
     }
-    for path in &tree.expanded(&args.paths) {
+    for path in &args.paths {
         let follow = !args.no_dereference && !args.recursive;
         match tree.find(path, follow) {
             Ok(inode) if args.recursive => {

@@ -6,12 +6,11 @@ use std::fmt::Write as _;
 use extol::Header;
 use extol_jbd2::format::JournalSuperblock;
 use extol_ondisk::superblock::{State, SuperFlags};
-use extol_ondisk::{Compat, GroupNr, Incompat, RoCompat, Superblock, mmp};
+use extol_ondisk::{Compat, GroupDesc, GroupNr, Incompat, RoCompat, Superblock, mmp};
 
 use extol_vfs::bytes_text;
 
 use crate::calendar::date;
-use crate::volume::Descriptors;
 
 /// The lines of `dumpe2fs -h`.
 pub(super) fn text(header: &Header) -> String {
@@ -30,9 +29,8 @@ pub(super) fn text(header: &Header) -> String {
     lines.0
 }
 
-/// The lines of `dumpe2fs -g`: one for each group, with -1 where there is no superblock, and for
-/// all that a damaged descriptor does not tell.
-pub(super) fn groups(header: &Header, descriptors: &Descriptors) -> String {
+/// The lines of `dumpe2fs -g`: one for each group, with -1 where there is no superblock.
+pub(super) fn groups(header: &Header, descriptors: &[GroupDesc]) -> String {
     let mut text = String::from("group:block:super:gdt:bbitmap:ibitmap:itable\n");
     let Some(geo) = &header.geometry else { return text };
     for (group, desc) in (0..).map(GroupNr).zip(descriptors) {
@@ -50,27 +48,14 @@ pub(super) fn groups(header: &Header, descriptors: &Descriptors) -> String {
         let blocks = if meta { table.to_string() } else { format!("{table}-{end}") };
         let at = place(has_super, start.to_string());
         let descriptors = place(count > 0, blocks);
-        let places = match desc {
-            Ok(desc) => {
-                format!("{}:{}:{}", desc.block_bitmap, desc.inode_bitmap, desc.inode_table)
-            }
-            Err(_) => "-1:-1:-1".to_owned(),
-        };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}:{first}:{at}:{descriptors}:{places}", group.0);
+        let _ = writeln!(
+            text,
+            "{}:{first}:{at}:{descriptors}:{}:{}:{}",
+            group.0, desc.block_bitmap, desc.inode_bitmap, desc.inode_table
+        );
     }
     text
-}
-
-/// What is wrong with descriptors, in one line.
-pub(super) fn damaged(descriptors: &Descriptors) -> Option<String> {
-    let mut bad =
-        (0..).zip(descriptors).filter_map(|(group, desc)| Some((group, desc.as_ref().err()?)));
-    let (group, error): (u32, _) = bad.next()?;
-    Some(match bad.count() {
-        0 => format!("group {group} is damaged: {error}"),
-        more => format!("group {group} and {more} more are damaged: {error}"),
-    })
 }
 
 struct Lines(String);

@@ -8,7 +8,6 @@ mod journal_text;
 use std::fmt::Write as _;
 
 use extol_cli_common::{Failure, Result, counted, json_text, print, print_json};
-use extol_proc::Shown as _;
 use extol_vfs::{NumberError, number};
 use serde::Serialize;
 
@@ -44,11 +43,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     if args.groups {
         text += &header::groups(&header, &descriptors);
     }
-    print(text)?;
-    match header::damaged(&descriptors) {
-        Some(why) => Err(Failure::about(args.source.shown(), why)),
-        None => Ok(()),
-    }
+    print(text)
 }
 
 /// Shows the superblock.

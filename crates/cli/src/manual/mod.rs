@@ -23,12 +23,6 @@ pub fn man(args: &ManArgs) -> Result<()> {
     for (name, page) in pages() {
         save(&users.join(name), &page)?;
     }
-    for command in args::visible().get_subcommands() {
-        for alias in command.get_visible_aliases() {
-            let name = command.get_name();
-            save(&users.join(format!("extol-{alias}.1")), &format!(".so man1/extol-{name}.1\n"))?;
-        }
-    }
     save(&administrators.join("mount.extol.8"), &helper::page())?;
     save(&administrators.join("mount.fuse.extol.8"), ".so man8/mount.extol.8\n")?;
     Ok(())
@@ -92,9 +86,9 @@ mod tests {
         for (name, words) in [
             ("extol-mount.1", &["-o OPTIONS", "--fd N", "SOURCE", "[DIR]"][..]),
             ("extol-umount.1", &["--timeout SECONDS", "DIR..."]),
-            ("extol-stat.1", &["--watch [SECONDS]", " DIR|IMAGE [PATH...]"]),
+            ("extol-stat.1", &["--watch [SECONDS]", " PATH"]),
             ("extol-mkfs.1", &["-b SIZE", "[SIZE]"]),
-            ("extol-get.1", &["--preserve[=LIST]", "PATH... [DEST]"]),
+            ("extol-cp.1", &["--preserve[=LIST]", "PATH... DEST"]),
             ("extol.1", &["COMMAND"]),
         ] {
             let (_, synopsis) = pages[name].split_once(".SH SYNOPSIS\n").expect(name);

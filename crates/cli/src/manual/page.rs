@@ -182,7 +182,6 @@ fn see_also(roff: &mut Roff, command: &Command) {
         "quota" => "extol(1), extol-tune(1), repquota(8), setquota(8), quotacheck(8)",
         "tune" => "extol(1), tune2fs(8), dumpe2fs(8)",
         "check" => "extol(1), e2fsck(8), fsck(8)",
-        "find" | "du" | "df" => "extol(1), find(1), du(1), df(1)",
         "info" | "log" => "extol(1), dumpe2fs(8), debugfs(8)",
         _ => "extol(1)",
     };

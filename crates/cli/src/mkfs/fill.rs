@@ -32,7 +32,7 @@ use crate::args::{FillArgs, FreeSpace, MkfsArgs};
 use crate::staged::Staged;
 use crate::text_file;
 use crate::volume::{self, MkfsOptions, NoSource, Source as Target};
-use crate::{confined, files, interrupt};
+use crate::{files, interrupt};
 
 /// The name that means standard input.
 const STDIN: &str = "-";
@@ -52,7 +52,6 @@ pub fn run(
     if let Some(there) = &there {
         refuse_source(path, &args.target, there)?;
     }
-    confined::enter(None, None)?;
     let mut source = open(path, args, &mut mkfs, &edits, there.as_ref())?;
     let free = args.fill.free.map(|free| match free {
         FreeSpace::Percent(percent) => Free::Percent(percent),
@@ -67,10 +66,7 @@ pub fn run(
         }
     };
     let needed = free.or((mkfs.size.is_none() && chosen).then_some(FREE));
-    let mut options = BuildOptions::default().with(|o| {
-        o.edits = edits;
-        o.source_date_epoch = epoch;
-    });
+    let mut options = BuildOptions { edits, source_date_epoch: epoch, ..BuildOptions::default() };
     options.mkfs = mkfs;
     options.size = needed.map_or(SizeWish::Given, SizeWish::AsNeeded);
     options.keep_times = args.fill.keep_times;
@@ -181,7 +177,7 @@ impl Filling<'_> {
         let direct = self.args.direct;
         let was_planned = Cell::new(false);
         volume::make_volume(place, mkfs, direct, confirm, &mut |device, mkfs| {
-            let mut options = self.options.clone().with(|o| o.mkfs = mkfs.clone());
+            let mut options = BuildOptions { mkfs: mkfs.clone(), ..self.options.clone() };
             let told = &mut |progress| tell(&mut bars, progress);
             let Self { source, tree, measured, .. } = *self;
             let mut build = |options: &BuildOptions| {
@@ -271,7 +267,7 @@ fn open(
     there: Option<&Metadata>,
 ) -> Result<Box<dyn Source>> {
     let failed = |error| failed(path, path, error);
-    let mut how = SourceOptions::default().with(|o| o.spool = spool(args));
+    let mut how = SourceOptions { spool: spool(args), ..SourceOptions::default() };
     how.image.image.clone_from(&args.fill.image);
     if let Some(platform) = &args.fill.platform {
         how.image.platform = Some(Platform::parse(platform).map_err(Failure::usage)?);

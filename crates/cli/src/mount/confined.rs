@@ -22,10 +22,9 @@ pub(super) fn prepare_sandbox(
     }
     // A read-only mount may become read-write by a remount, and is opened again for that.
     let writes = !untrusted;
-    let journal = volume.journal.path.as_deref();
-    let paths = [Some(request.source.as_path()), journal].into_iter().flatten();
-    let usage = sandbox::Use::of_file(writes);
-    let files: Vec<_> = paths.map(|path| (extol_proc::image_of(path).to_owned(), usage)).collect();
+    let mut files = vec![(extol_proc::image_of(&request.source), writes)];
+    let journal = volume.journal.path.as_deref().map(extol_proc::image_of);
+    files.extend(journal.map(|path| (path, writes)));
     sandbox::prepare(&sandbox::Config {
         kind: sandbox::Kind::Daemon,
         keep: sandbox::DAEMON,

@@ -1,12 +1,10 @@
 //! `extol mount`.
 //!
 //! ```text
-//!   run ─► options, paths ─► mounted already: again.rs binds that mount
-//!                        └─► foreground ─► run_daemon: sandbox, open, mount, serve, close, report
+//!   run ─► options, paths ─► foreground ─► run_daemon: sandbox, open, mount, serve, close, report
 //!                        └─► background: daemon.rs starts this program again, in the foreground
 //! ```
 
-mod again;
 mod confined;
 mod request;
 mod serve;
@@ -54,7 +52,7 @@ pub fn run(mut request: Request) -> Result<()> {
     }
     request.source = request::absolute_source(&name)?;
     request.resolve_target()?;
-    if request.fake || again::bind(&request, &split, &name)? {
+    if request.fake {
         return Ok(());
     }
     if !(request.announce || request.clean) {

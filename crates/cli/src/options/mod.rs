@@ -8,7 +8,6 @@
 //! A list is bytes: the path of a journal need not be text.
 
 mod foreign;
-mod names;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -87,8 +86,10 @@ enum Word {
 /// Splits option lists, later ones over earlier ones.
 pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
     let mut split = Split {
-        config: MountConfig::default()
-            .with(|o| o.allow_other = rustix::process::geteuid().is_root()),
+        config: MountConfig {
+            allow_other: rustix::process::geteuid().is_root(),
+            ..MountConfig::default()
+        },
         volume: VolumeOptions::default(),
         metrics: None,
         keys: Vec::new(),
@@ -102,7 +103,6 @@ pub fn split(lists: &[impl AsRef<OsStr>], sloppy: bool) -> Result<Split> {
     };
     let mut windows = Vec::new();
     for word in lists.iter().flat_map(words) {
-        let word = names::numbered(word)?;
         match split.take(&word)? {
             Word::Taken => split.words.push(quoted(&word)),
             Word::ForLoop => split.loop_words.push(quoted(&word)),
@@ -187,9 +187,7 @@ impl Split {
             if bytes > 0 {
                 let shown = format!("{bytes}B");
                 let set = self.volume.set("cache_mb", Some(&shown));
-                set.map_err(|why| {
-                    Failure::usage(why.to_string().replace("cache_mb", "cache_size"))
-                })?;
+                set.map_err(|why| Failure::usage(why.replace("cache_mb", "cache_size")))?;
             }
         } else {
             match text {

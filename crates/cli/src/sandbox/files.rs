@@ -1,6 +1,6 @@
 //! Landlock: which files a thread may open. What is open already stays open.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Mutex;
 
 use landlock::{
@@ -16,48 +16,14 @@ const KNOWN: ABI = ABI::V6;
 /// processes in `/proc` as tracing and refuses it.
 const TO_READ: [&str; 2] = ["/sys", "/proc"];
 
-/// What may be done with a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
-    /// The file is read.
-    Read,
-    /// The file is read and written.
-    Write,
-    /// The file is read, or the directory with all that is below it.
-    ReadBelow,
-    /// Files of all kinds are made, replaced, read and removed in the directory and below it.
-    MakeBelow,
-}
-
-impl Use {
-    /// As the mode of an open.
-    pub fn of_file(writes: bool) -> Self {
-        if writes { Self::Write } else { Self::Read }
-    }
-
-    fn rights(self, is_dir: bool) -> BitFlags<AccessFs> {
-        let write = AccessFs::from_file(KNOWN) & !BitFlags::from(AccessFs::Execute);
-        match self {
-            Self::Write => write,
-            Self::MakeBelow if is_dir => {
-                AccessFs::from_all(KNOWN) & !BitFlags::from(AccessFs::Execute)
-            }
-            Self::MakeBelow => write,
-            Self::ReadBelow if is_dir => AccessFs::ReadFile | AccessFs::ReadDir,
-            // (A device is asked about its sectors.)
-            Self::Read | Self::ReadBelow => AccessFs::ReadFile | AccessFs::IoctlDev,
-        }
-    }
-}
-
 /// A set of rules that a thread can enforce on itself.
 #[derive(Debug)]
 pub struct Rules(Mutex<RulesetCreated>);
 
 impl Rules {
-    /// Rules that let `files` be used, and no others. `None` where the kernel has no Landlock.
-    /// Connections over TCP go to `port` only, if one is given.
-    pub fn new(files: &[(PathBuf, Use)], port: Option<u16>) -> Option<Self> {
+    /// Rules that let `files` be opened for reading and, if so said, for writing. `None` where the
+    /// kernel has no Landlock. Connections over TCP go to `port` only, if one is given.
+    pub fn new(files: &[(&Path, bool)], port: Option<u16>) -> Option<Self> {
         let rules = Self(Mutex::new(build(files, port).ok()?));
         // Whether it works shows when it is done, in a thread of its own.
         let works = std::thread::scope(|scope| {
@@ -85,16 +51,19 @@ impl Rules {
     }
 }
 
-fn build(files: &[(PathBuf, Use)], port: Option<u16>) -> Result<RulesetCreated, RulesetError> {
+fn build(files: &[(&Path, bool)], port: Option<u16>) -> Result<RulesetCreated, RulesetError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         .handle_access(AccessNet::from_all(KNOWN))?
         .scope(Scope::AbstractUnixSocket)?
         .create()?;
-    for (path, usage) in files {
+    let write = AccessFs::from_file(KNOWN) & !BitFlags::from(AccessFs::Execute);
+    for (path, writes) in files {
+        let access = if *writes { write } else { AccessFs::ReadFile.into() };
         // What cannot be found cannot be opened either.
-        let (Ok(file), Ok(metadata)) = (PathFd::new(path), path.metadata()) else { continue };
-        rules = rules.add_rule(PathBeneath::new(file, usage.rights(metadata.is_dir())))?;
+        if let Ok(file) = PathFd::new(path) {
+            rules = rules.add_rule(PathBeneath::new(file, access))?;
+        }
     }
     if let Some(port) = port {
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;

@@ -28,16 +28,6 @@ pub enum Kind {
     Monitor,
     /// Connects to the server of its volume.
     Connector,
-    /// Works on a volume that is not mounted, and with files of this host.
-    Command,
-    /// As that, with a volume or a journal of another host.
-    NetworkCommand,
-}
-
-impl Kind {
-    pub fn is_command(self) -> bool {
-        matches!(self, Self::Command | Self::NetworkCommand)
-    }
 }
 
 /// Both filters, compiled.
@@ -79,31 +69,12 @@ fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> 
         Kind::Daemon => {}
         Kind::Monitor => allow(&[libc::SYS_umount2, libc::SYS_openat, libc::SYS_syncfs]),
         Kind::Connector => allow(&[libc::SYS_connect]),
-        // (Without Landlock, too: a command that opens nothing is none.)
-        Kind::Command => allow(FILES),
-        Kind::NetworkCommand => {
-            allow(FILES);
-            allow(&[libc::SYS_connect, libc::SYS_bind, libc::SYS_sendmmsg]);
-        }
-    }
-    #[cfg(target_arch = "x86_64")]
-    if kind.is_command() {
-        allow(OLD_FILES);
     }
     for (call, conditions) in conditional()? {
         rules.insert(call, conditions);
     }
     if kind == Kind::Connector {
-        rules.insert(libc::SYS_socket, sockets(&[libc::SOCK_STREAM])?);
-    }
-    if kind == Kind::NetworkCommand {
-        // (The name of a host is looked up again.)
-        rules.insert(libc::SYS_socket, sockets(&[libc::SOCK_STREAM, libc::SOCK_DGRAM])?);
-    }
-    if kind.is_command() {
-        rules.insert(libc::SYS_socketpair, own_pairs()?);
-        // A command raises the limit of its descriptors.
-        rules.insert(libc::SYS_prlimit64, own_limits()?);
+        rules.insert(libc::SYS_socket, streams()?);
     }
     if kind == Kind::Monitor {
         rules.insert(libc::SYS_mount, remount_read_only()?);
@@ -237,62 +208,6 @@ const OLD: &[i64] = &[
     libc::SYS_arch_prctl,
 ];
 
-/// Files of this host: read, made and removed, with all that belongs to them.
-const FILES: &[i64] = &[
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_getdents64,
-    libc::SYS_mkdirat,
-    libc::SYS_mknodat,
-    libc::SYS_symlinkat,
-    libc::SYS_linkat,
-    libc::SYS_unlinkat,
-    libc::SYS_renameat,
-    libc::SYS_renameat2,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_getxattr,
-    libc::SYS_lgetxattr,
-    libc::SYS_fgetxattr,
-    libc::SYS_listxattr,
-    libc::SYS_llistxattr,
-    libc::SYS_flistxattr,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_copy_file_range,
-    libc::SYS_sendfile,
-    libc::SYS_splice,
-    libc::SYS_statfs,
-    libc::SYS_syncfs,
-    libc::SYS_getcwd,
-    libc::SYS_umask,
-    libc::SYS_getgroups,
-    libc::SYS_pipe2,
-    // Opens of the image by others.
-    libc::SYS_inotify_init1,
-    libc::SYS_inotify_add_watch,
-];
-
-/// Older forms of these.
-#[cfg(target_arch = "x86_64")]
-const OLD_FILES: &[i64] = &[
-    libc::SYS_open,
-    libc::SYS_mkdir,
-    libc::SYS_rmdir,
-    libc::SYS_mknod,
-    libc::SYS_symlink,
-    libc::SYS_link,
-    libc::SYS_unlink,
-    libc::SYS_rename,
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-];
-
 const PR_SET_VMA: u64 = 0x5356_4d41;
 /// `_IO(0x12, N)`: sector size, discard, zeroes, size, whether read-only; `FIONBIO`, `FIOCLEX`,
 /// `TCGETS`, `TIOCGWINSZ`.
@@ -307,27 +222,15 @@ fn remount_read_only() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     Ok(vec![SeccompRule::new(vec![flags])?])
 }
 
-/// Pairs of sockets, of which both ends stay here: signals wake a thread by one.
-fn own_pairs() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let family = SeccompCondition::new(0, Len::Dword, Op::Eq, libc::AF_UNIX as u64)?;
-    Ok(vec![SeccompRule::new(vec![family])?])
-}
-
-/// Limits of this process.
-fn own_limits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    Ok(vec![SeccompRule::new(vec![SeccompCondition::new(0, Len::Dword, Op::Eq, 0)?])?])
-}
-
-/// Sockets of these kinds, of the internet and of this host.
-fn sockets(kinds: &[i32]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+/// Stream sockets of the internet and of this host.
+fn streams() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let families = [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX];
-    let rule = |(family, kind): (i32, i32)| {
-        let family = SeccompCondition::new(0, Len::Dword, Op::Eq, family as u64)?;
-        let kind = SeccompCondition::new(1, Len::Dword, Op::MaskedEq(0xf), kind as u64)?;
-        SeccompRule::new(vec![family, kind])
+    let stream = SeccompCondition::new(1, Len::Dword, Op::MaskedEq(0xf), libc::SOCK_STREAM as u64)?;
+    let rule = |family: &i32| {
+        let family = SeccompCondition::new(0, Len::Dword, Op::Eq, *family as u64)?;
+        SeccompRule::new(vec![family, stream.clone()])
     };
-    let pairs = families.iter().flat_map(|family| kinds.iter().map(|kind| (*family, *kind)));
-    pairs.map(rule).collect()
+    families.iter().map(rule).collect()
 }
 
 type Rules = Vec<(i64, Vec<SeccompRule>)>;
@@ -360,7 +263,6 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         libc::F_GETFL,
         libc::F_SETFL,
         libc::F_OFD_SETLK,
-        libc::F_OFD_GETLK,
     ]);
     Ok(vec![
         (libc::SYS_mmap, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),

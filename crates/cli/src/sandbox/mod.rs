@@ -1,5 +1,4 @@
-//! The sandbox of a mount's daemon, and of a command that works on a volume which is not mounted.
-//! It limits an attacker whose code runs in the process.
+//! The sandbox of a mount's daemon. It limits an attacker whose code runs in the daemon.
 //!
 //! A volume is hostile input, and a mount of root's runs as root. So before the first byte of the
 //! volume is read, the threads that will read it drop all rights that serving a mount does not
@@ -23,18 +22,14 @@
 //! threads: [`inside`] for what reads the volume, [`enter`] in the main thread as soon as the mount
 //! is made, and at the start of the few threads that are older (signals, metrics).
 //!
-//! A command ([`Kind::Command`]) has no monitor and no threads of its own to begin with: its main
-//! thread enters as soon as the device is open (`confined.rs`, which has the table of what each
-//! command may use).
-//!
 //! # The steps of [`enter`], in this order
 //!
 //! | step | needs | if it fails |
 //! |---|---|---|
-//! | supplementary groups: none (a command keeps them) | CAP_SETGID | soft: an ordinary user keeps its own groups |
+//! | supplementary groups: none | CAP_SETGID | soft: an ordinary user keeps its own groups |
 //! | capabilities: [`Plan::keep`] at most, bounding set empty | – | hard |
 //! | no_new_privs | – | hard |
-//! | Landlock: the volume and its journal, and what the command reads and makes; `/sys` and `/proc` to read; no TCP | Linux 5.13 | soft |
+//! | Landlock: the volume and its journal; `/sys` and `/proc` to read; no TCP | Linux 5.13 | soft |
 //! | seccomp: the list in `filter.rs`, EPERM for the rest | CONFIG_SECCOMP_FILTER | soft |
 //!
 //! A soft step that fails shows in `extol stat`; with `-o untrusted` all but the groups are hard.
@@ -70,19 +65,17 @@ mod filter;
 pub mod process;
 mod rights;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use extol_cli_common::{Failure, Result};
 use rustix::thread::CapabilitySet;
 
-pub use files::Use;
 pub use filter::Kind;
 
 /// What the threads of this process are confined to.
 #[derive(Debug)]
 struct Plan {
-    kind: Kind,
     keep: CapabilitySet,
     files: Option<files::Rules>,
     filter: std::result::Result<filter::Filter, String>,
@@ -108,8 +101,8 @@ static PLAN: OnceLock<Plan> = OnceLock::new();
 pub struct Config<'a> {
     pub kind: Kind,
     pub keep: CapabilitySet,
-    /// Files that may be opened, and how.
-    pub files: &'a [(PathBuf, Use)],
+    /// Files that may be opened again, and whether to write.
+    pub files: &'a [(&'a Path, bool)],
     /// The port that connections go to over TCP, if any may be made.
     pub port: Option<u16>,
     /// Everything in the list of [`enter`]'s steps must be had.
@@ -120,27 +113,12 @@ pub struct Config<'a> {
 /// CAP_SYS_NICE.
 pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE;
 
-/// Rights of a command that opens its files again.
-pub const READER: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
-
-/// Rights of a command that reads or makes files of this host, with owners, modes, attributes of
-/// all kinds and device nodes, in the space that is kept for root.
-pub const MAKER: CapabilitySet = READER
-    .union(CapabilitySet::CHOWN)
-    .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID)
-    .union(CapabilitySet::MKNOD)
-    .union(CapabilitySet::SETFCAP)
-    .union(CapabilitySet::SYS_ADMIN)
-    .union(CapabilitySet::MAC_ADMIN)
-    .union(CapabilitySet::SYS_RESOURCE);
-
 /// Makes the plan, once per process. Without it [`enter`] and [`inside`] confine nothing.
 pub fn prepare(config: &Config<'_>) -> Result<()> {
     let files = match config.kind {
         // Landlock forbids every change of the tree of mounts, which the monitor has to make.
         Kind::Monitor => None,
-        _ => files::Rules::new(config.files, config.port),
+        Kind::Daemon | Kind::Connector => files::Rules::new(config.files, config.port),
     };
     if config.required && files.is_none() {
         return Err(missing("Landlock (Linux 5.13, and \"landlock\" in the boot parameter lsm=)"));
@@ -150,7 +128,6 @@ pub fn prepare(config: &Config<'_>) -> Result<()> {
         return Err(missing(why));
     }
     let plan = Plan {
-        kind: config.kind,
         keep: config.keep,
         files,
         filter,
@@ -169,10 +146,10 @@ pub fn enter() -> Result<()> {
     let Some(plan) = PLAN.get() else { return Ok(()) };
     let fail = |what: &str, error: &dyn std::fmt::Display| {
         Failure::system(format_args!(
-            "cannot confine this process ({what}): {error}; --no-sandbox does without"
+            "cannot confine the daemon ({what}): {error}; --no-sandbox does without"
         ))
     };
-    let groups_left = plan.kind.is_command() || !rights::drop_groups();
+    let groups_left = !rights::drop_groups();
     let kept = rights::keep_only(plan.keep).map_err(|error| fail("capabilities", &error))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| fail("no_new_privs", &error))?;
     let landlock = plan.files.as_ref().and_then(files::Rules::enforce);
@@ -192,16 +169,6 @@ pub fn enter() -> Result<()> {
     };
     *plan.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     Ok(())
-}
-
-/// Confines the calling thread to what is open, without a plan for the process. What the kernel
-/// lacks is left out.
-pub fn seal(kind: Kind) {
-    let rules = files::Rules::new(&[], None);
-    let _ = rights::keep_only(CapabilitySet::empty());
-    let _ = rustix::thread::set_no_new_privs(true);
-    let _ = rules.as_ref().and_then(files::Rules::enforce);
-    let _ = filter::build(kind, false).and_then(|filter| filter.install());
 }
 
 /// Does `work` in a thread that is confined, and waits for it.

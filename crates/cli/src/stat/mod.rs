@@ -17,7 +17,7 @@ mod text;
 mod watch;
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use extol::Stats;
 use extol_cli_common::{Failure, Result, json_text, print, print_json};
@@ -27,34 +27,17 @@ use crate::args::StatArgs;
 use crate::export::control;
 use crate::mounted::MountedVolume;
 use crate::options::Part;
-use crate::{files, resize_mounted, volume};
+use crate::volume;
 
 pub use fit::fit;
 pub use summary::{advice, state_line};
 pub use text::{free_percent, time};
 pub use watch::Rates;
 
-/// Shows it, or files of the volume.
+/// Shows it.
 pub fn run(args: &StatArgs) -> Result<()> {
     let (path, watch) = args.places()?;
-    if !args.paths.is_empty() {
-        if args.all || watch.is_some() {
-            return Err(Failure::usage("--all and --watch are about a mount: name no files"));
-        }
-        return files::stat(args);
-    }
-    let served = match Served::at(&path)? {
-        Some(served) => served,
-        None if is_on_mount(&path) => return files::stat_on_mount(args, &path),
-        None => {
-            let path = path.shown();
-            let line = "is not mounted or exported: name files on it (extol stat";
-            return Err(Failure::new(format_args!("{path} {line} {path} /)")));
-        }
-    };
-    if args.dereference || !args.options.is_empty() || !args.keys.is_empty() {
-        return Err(Failure::usage("-L, -o and --key are about files: name some on the volume"));
-    }
+    let served = Served::at(path)?;
     if let Some(seconds) = watch {
         return watch::run(&served, seconds, args);
     }
@@ -73,18 +56,16 @@ enum Served {
 }
 
 impl Served {
-    /// The volume on whose mount this directory is, or that is mounted or exported from this image
-    /// or device. `None`: neither.
-    fn at(path: &Path) -> Result<Option<Self>> {
-        let mounted = |dir: &Path| MountedVolume::of(dir, "stat").map(Self::Mount).map(Some);
-        if let Some(dir) = resize_mounted::mount_of(path) {
-            return mounted(&dir);
+    /// The volume on whose mount this is, or that is exported from here.
+    fn at(path: PathBuf) -> Result<Self> {
+        if path.is_dir() {
+            return MountedVolume::of(&path, "stat").map(Self::Mount);
         }
-        let path = volume::untagged(path)?;
+        let path = volume::untagged(&path)?;
         match control::find(&path, Part::default()) {
-            Ok(Some(_)) => Ok(Some(Self::Export(path))),
-            _ if path.exists() => Ok(None),
-            _ => mounted(&path),
+            Ok(Some(_)) => Ok(Self::Export(path)),
+            // A file on a mount is as good as a directory.
+            _ => MountedVolume::of(&path, "stat").map(Self::Mount),
         }
     }
 
@@ -107,12 +88,6 @@ impl Served {
         let stats = serde_json::from_value(value).map_err(bad_counters)?;
         Ok(Shown { dir: path.shown().to_string(), stats, transport: "NFS", sandbox })
     }
-}
-
-/// True for a file on a mount of Extol.
-fn is_on_mount(file: &Path) -> bool {
-    let is_answered = |mounted: MountedVolume| mounted.json().is_ok();
-    file.symlink_metadata().is_ok() && MountedVolume::of(file, "stat").is_ok_and(is_answered)
 }
 
 /// Counters as a value of JSON.

@@ -15,8 +15,8 @@ use crate::interrupt;
 
 /// A wait is told when it is so long.
 const QUIET: Duration = Duration::from_secs(1);
-/// And again when it is so many times as long.
-const AGAIN: u32 = 4;
+/// And again so much later, or when its reason is another.
+const REPEAT: Duration = Duration::from_secs(10);
 /// Between two looks at the reason.
 const LOOK: Duration = Duration::from_secs(1);
 /// A try at a mount that is in use ends within this time.
@@ -59,35 +59,29 @@ impl fmt::Display for Deadline {
     }
 }
 
-/// A wait, and when it is told next.
-///
-/// What keeps a mount changes all the time (a build that runs on it has other processes at each
-/// look), so another reason alone is no reason for another line: the lines of a wait become rarer.
+/// A wait, and what was told of it.
 pub(super) struct Wait<'d> {
     deadline: &'d Deadline,
     began: Instant,
-    next: Duration,
+    told: Option<(String, Instant)>,
 }
 
 impl<'d> Wait<'d> {
     pub(super) fn new(deadline: &'d Deadline) -> Self {
-        Self { deadline, began: Instant::now(), next: QUIET }
+        Self { deadline, began: Instant::now(), told: None }
     }
 
-    /// Prints the reason if the wait is long enough by now.
+    /// Prints the reason if the wait is long enough by now and the reason is new or long ago.
     pub(super) fn tell(&mut self, reason: impl FnOnce() -> String) {
-        if self.is_due(self.began.elapsed()) {
-            warn(reason());
+        if self.began.elapsed() < QUIET {
+            return;
         }
-    }
-
-    /// True if a wait of this length is to be told.
-    fn is_due(&mut self, length: Duration) -> bool {
-        let is_due = length >= self.next;
-        if is_due {
-            self.next = length * AGAIN;
+        let line = reason();
+        let told = self.told.as_ref();
+        if told.is_none_or(|(last, at)| *last != line || at.elapsed() >= REPEAT) {
+            warn(&line);
+            self.told = Some((line, Instant::now()));
         }
-        is_due
     }
 
     /// Waits for the end of a process. False: the deadline is over.
@@ -200,16 +194,6 @@ mod tests {
         assert_eq!(over.step(LOOK), Duration::ZERO);
         assert_eq!(Deadline::after(Some(2.5)).to_string(), "2.5 seconds");
         assert_eq!(Deadline::after(Some(1.0)).to_string(), "1 second");
-    }
-
-    /// Ten minutes in steps of 100 ms, as for a mount that is in use, are a handful of lines.
-    #[test]
-    fn a_wait_does_not_repeat_itself() {
-        let none = Deadline::after(None);
-        let mut wait = Wait::new(&none);
-        let steps = (0..6000).map(|step| Duration::from_millis(100) * step);
-        let told: Vec<u64> = steps.filter(|at| wait.is_due(*at)).map(|at| at.as_secs()).collect();
-        assert_eq!(told, [1, 4, 16, 64, 256]);
     }
 
     #[test]

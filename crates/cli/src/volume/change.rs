@@ -1,13 +1,11 @@
 //! What changes a volume as a whole, or asks for such a change: its size, its properties.
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
 use extol::check::{CheckOptions, Kind, Recovery, Report, Severity};
 use extol::resize::{Minimum, ResizeProgress};
 use extol::tune::{Request, Tuned};
-use extol_block::open::{self, OpenName, PartitionResized, PartitionRoom};
 use extol_block::{OpenOptions, SharedDevice};
 use extol_cli_common::{Failure, Result, counted};
 use extol_proc::Shown as _;
@@ -32,36 +30,8 @@ pub fn open_to_resize(
         source,
         options,
         |_| Ok(check.then_some(RESIZED)),
-        |device, options| Volume::open_as_tool(device.clone(), options),
+        |device, options| Volume::open(device.clone(), options),
     )
-}
-
-/// Refuses a volume that is damaged and so cannot be resized. The device is only read.
-pub fn check_to_resize(source: Source<'_>, options: &VolumeOptions) -> Result<()> {
-    let checked = |_: &SharedDevice| Ok::<_, String>(Some(RESIZED));
-    change_opened(source, options, OpenOptions::read_only(), checked, |_, _| Ok(()))
-}
-
-/// Gives a partition the length that `wanted` says. The whole disk is open for that.
-pub fn resize_partition(
-    source: Source<'_>,
-    part: &OsStr,
-    wanted: impl FnOnce(&PartitionRoom) -> Result<u64>,
-) -> Result<PartitionResized> {
-    let about = |why: String| Failure::about(source.path.shown(), why);
-    let whole = OpenName { part: None, ..name(source)? };
-    let opened = open_told(&whole, &OpenOptions::read_write())
-        .map_err(|error| cannot_open(source.path, &error))?;
-    let room = open::room_of(&*opened.device, part).map_err(about)?;
-    let bytes = wanted(&room)?;
-    open::resize_partition(&*opened.device, part, bytes).map_err(about)
-}
-
-/// Bytes of a volume, and of a block of it.
-pub fn size_and_block(source: Source<'_>) -> Result<(u64, u64)> {
-    let (header, _) = super::header(source, None, false)?;
-    let block = u64::from(header.superblock.block_bytes());
-    Ok((header.superblock.blocks_count.saturating_mul(block), block))
 }
 
 /// Changes properties of a volume; with `check` only if it has no damage.
@@ -134,10 +104,11 @@ pub fn require_clean(
     how: &str,
     refused: &dyn Fn(&dyn std::fmt::Display) -> Failure,
 ) -> Result<()> {
-    let opts = CheckOptions::default().with(|o| {
-        o.recovery = Recovery::InMemory;
-        o.journal = journal.cloned();
-    });
+    let opts = CheckOptions {
+        recovery: Recovery::InMemory,
+        journal: journal.cloned(),
+        ..CheckOptions::default()
+    };
     let about = |what: &dyn std::fmt::Display| Failure::about(source.shown(), what);
     let report =
         extol::check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| refused(&error))?;

@@ -4,17 +4,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use extol::image::overwrite::{self, Loss};
 use extol::image::source;
 use extol::mkfs::{JournalDevice, MkfsError, MkfsOptions, MkfsProgress, Summary};
-use extol_block::open::{self, OpenName, Opened};
+use extol_block::open::{self, OpenName, Opened, Slice};
 use extol_block::{BlockDevice, Direct, FileDevice, MemDevice, OpenOptions};
 use extol_cli_common::{Failure, Result};
 use extol_proc::Shown as _;
 
 use super::told::claim_told;
 use super::{Source, about, cannot_open, name, open_part, open_told};
-use crate::confined;
 use crate::interrupt::{self, Interruptible};
 
 /// Makes an empty volume, as [`make_volume`].
@@ -157,7 +155,7 @@ fn check_disk_size(target: &Path, opened: &Opened, size: Option<u64>) -> Result<
 
 /// What a volume of this size would be. Nothing is written, so it takes no memory.
 fn planned<T>(size: u64, options: &MkfsOptions, making: Making<'_, T>) -> Result<T> {
-    let mut options = options.clone().with(|o| o.dry_run = true);
+    let mut options = MkfsOptions { dry_run: true, ..options.clone() };
     make_on(&MemDevice::new(size), &mut options, making)
 }
 
@@ -168,7 +166,7 @@ pub fn claim_for_mkfs(
     force: bool,
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<Arc<FileDevice>> {
-    let how = OpenOptions::read_write().may_be_empty(true);
+    let how = OpenOptions { may_be_empty: true, ..OpenOptions::read_write() };
     let name = OpenName { part: None, raw: true, ..name(target.into())? };
     let opened = open_told(&name, &how.direct(Direct::Off));
     let opened = opened.map_err(|error| cannot_open(target, &error))?;
@@ -243,11 +241,16 @@ fn confirm_loss(
     confirm: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
     let shown = target.shown();
-    match overwrite::loss_in(opened, size) {
-        Some(Loss::Others(others)) => {
-            confirm(&format!("this part of {shown} has {}", others.join(", ")))
+    let len = size.unwrap_or(u64::MAX).min(opened.device.size());
+    if let Some(start) = opened.start() {
+        let range = start..start.saturating_add(len);
+        let others = open::in_range(&*opened.disk, &range);
+        if !others.is_empty() {
+            return confirm(&format!("this part of {shown} has {}", others.join(", ")));
         }
-        Some(Loss::Contents(contents)) => confirm(&format!("{shown} holds {contents}")),
+    }
+    match open::contents(&Slice::new(opened.device.clone(), 0, len)) {
+        Some(contents) => confirm(&format!("{shown} holds {contents}")),
         None => Ok(()),
     }
 }
@@ -264,9 +267,8 @@ fn make<T>(
     let failed = |error| cannot_open(target.path, &error);
     let name = OpenName { raw: true, ..name(target)? };
     let mut claimed = claim_told(&name, how).map_err(failed)?;
-    confined::enter(Some(&claimed), None)?;
     if let Some((size, direct)) = longer {
-        let contents = overwrite::loss(claimed.device(), None);
+        let contents = open::contents(claimed.device());
         if let Some(contents) = contents.filter(|_| !options.force) {
             confirm(&format!("{} holds {contents}", target.path.shown()))?;
         }
@@ -297,8 +299,6 @@ fn make_on<T>(
     if let Some(path) = &options.journal.device_path {
         options.journal.device = Some(journal_device(path, options.dry_run)?);
     }
-    // (Whatever is there was asked about.)
-    options.overwrite = true;
     making(device, options)
 }
 

@@ -1,14 +1,12 @@
 //! What reads a volume without a mount, even beside one: its superblocks, its journal; and the
 //! replay of the journal.
 
-use std::path::Path;
-
 use extol::{Header, Info, Replayed};
 use extol_block::OpenOptions;
 use extol_block::open::{self, Layer, OpenName, Opened, Table};
 use extol_cli_common::{Failure, Result, warn};
 use extol_jbd2::inspect::JournalReport;
-use extol_ondisk::{GroupDesc, OnDiskError, RoCompat};
+use extol_ondisk::{GroupDesc, RoCompat};
 use extol_proc::Shown as _;
 
 use super::{
@@ -60,21 +58,12 @@ pub fn partitions(source: Source<'_>) -> Result<Option<(Table, u64, Vec<Layer>)>
     }
 }
 
-/// True if a word names a volume, or a disk with partitions.
-pub fn is_volume(path: &Path) -> bool {
-    let what = |source| open_shared(source).map(|opened| open::identify(&*opened.device));
-    path.exists() && matches!(what(path.into()), Ok(open::Found::Ext(_) | open::Found::Table(_)))
-}
-
-/// The descriptors of all groups, each of which may be damaged.
-pub type Descriptors = Vec<std::result::Result<GroupDesc, OnDiskError>>;
-
 /// The superblocks of a volume; with `groups` also the descriptors of its groups.
 pub fn header(
     source: Source<'_>,
     place: Option<u64>,
     groups: bool,
-) -> Result<(Header, Descriptors)> {
+) -> Result<(Header, Vec<GroupDesc>)> {
     let opened = open_shared(source)?;
     let mut options = VolumeOptions::default();
     options.access.superblock = place;

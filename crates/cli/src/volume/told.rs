@@ -10,7 +10,6 @@ use extol_block::open::{self, Claimed, OpenFailed, OpenName, Opened};
 use extol_cli_common::{Failure, warn};
 use extol_proc::{Process, Shown as _};
 
-use crate::confined;
 use crate::expanded::Room;
 
 /// A wait for a volume that is in use is told when it is so long: two short commands may meet, and
@@ -21,13 +20,13 @@ const SILENT_WAIT: Duration = Duration::from_secs(1);
 /// about to end. That wait is told.
 pub fn open_told(name: &OpenName, how: &OpenOptions) -> std::result::Result<Opened, OpenFailed> {
     let claimed = claim_told(name, how)?;
-    let failed = |failure: Failure| told_failure(name, &failure);
-    let room = Room::of(&claimed, name).map_err(failed)?;
-    let kept = room.as_ref().and_then(Room::dir);
-    confined::enter(Some(&claimed), kept).map_err(failed)?;
+    let room = Room::of(&claimed, name).map_err(|failure| told_failure(name, &failure))?;
     let claimed = match room {
         None => claimed,
-        Some(room) => room.fill(claimed, name).map_err(failed)?,
+        Some(room) => {
+            let filled = room.fill(claimed, name);
+            filled.map_err(|failure| told_failure(name, &failure))?
+        }
     };
     claimed.decode()
 }

@@ -8,7 +8,7 @@
 //! Blocks claimed and not committed are free again with the next mount.
 
 use extol_jbd2::Handle;
-use extol_ondisk::{BlockNr, GroupFlags, InodeNr, bitmap};
+use extol_ondisk::{GroupFlags, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
 use super::bits::{self, Span};
@@ -32,20 +32,6 @@ impl Allocator {
         let mut state = group.lock();
         self.load_inodes(group, &mut state)?;
         Ok(state.inodes.as_ref().is_some_and(|map| map.busy.test(bit)))
-    }
-
-    /// True if no bitmap marks the block as used.
-    pub fn is_free(&self, block: BlockNr) -> Result<bool> {
-        for (nr, span) in bits::split(&self.geo, block, 1) {
-            let group = self.group(nr)?;
-            let mut state = group.lock();
-            self.load_blocks(group, &mut state)?;
-            let busy = state.blocks.as_ref().is_none_or(|map| map.busy.test(span.start));
-            if !busy {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Takes, in memory, the free blocks of `run`. Returns them as runs.

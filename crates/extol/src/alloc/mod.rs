@@ -82,7 +82,7 @@ mod tests;
 pub(crate) use borders::Borders;
 pub(crate) use cut::{Cut, Fixed};
 pub(crate) use options::{AllocOptions, Report};
-pub(crate) use space::{Claim, Counters};
+pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use synced::Piece;
 pub(crate) use table::desc_runs;
@@ -91,7 +91,7 @@ pub(crate) use zeroed::write_zeros;
 
 use held::Held;
 use pending::Pending;
-use space::{Kept, Space};
+use space::Space;
 use table::Table;
 use window::Registry;
 
@@ -175,7 +175,7 @@ impl Allocator {
         let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
         Ok(Arc::new(Self {
             table: Table::new(geo.clone(), limit, opts.before_recovery),
-            space: CachePadded::new(Space::new(clusters, inodes, Kept::of(geo, sb))),
+            space: CachePadded::new(Space::new(clusters, inodes, kept_clusters(geo, sb))),
             pending: CachePadded::default(),
             held: CachePadded::default(),
             windows: Registry::new(geo.cluster_ratio),
@@ -197,19 +197,9 @@ impl Allocator {
 
     // ---- blocks
 
-    /// Keeps so many blocks for root from now on.
+    /// So many blocks are kept for root from now on.
     pub fn keep_for_root(&self, blocks: u64) {
         self.space.keep_for_root(blocks / u64::from(self.geo.cluster_ratio));
-    }
-
-    /// Keeps back from now on what a volume with this superblock does, for root and for maps.
-    pub fn keep(&self, sb: &Superblock) {
-        self.space.keep(Kept::of(&self.geo, sb));
-    }
-
-    /// Keeps so many clusters for maps until the volume is closed.
-    pub fn keep_for_maps(&self, clusters: u64) {
-        self.space.keep_for_maps(clusters);
     }
 
     /// Marks taken blocks as used on disk. Costs 2 credits: bitmap and descriptor block.
@@ -223,19 +213,9 @@ impl Allocator {
         self.mark_used(h, run, true)
     }
 
-    /// [`take`](Self::take) for names and attributes, whose operation has reserved as much as there
-    /// was: not of the blocks kept for maps.
-    pub fn take_meta(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        self.space.check_room()?;
-        self.take(goal, want, min)
-    }
-
     /// One block for metadata, the first of its cluster: take and commit_take. The caller's
-    /// operation has reserved it; by [`Claim::Map`] it may be one of those kept for maps.
-    pub fn alloc_meta(&self, h: &mut Handle, goal: BlockNr, claim: Claim) -> Result<BlockNr> {
-        if claim != Claim::Map {
-            self.space.check_room()?;
-        }
+    /// operation has reserved it.
+    pub fn alloc_meta(&self, h: &mut Handle, goal: BlockNr) -> Result<BlockNr> {
         let run = self.take(self.geo.cluster_end(goal), 1, 1)?;
         match self.commit_take(h, run) {
             Ok(()) => Ok(run.start),
@@ -246,20 +226,10 @@ impl Allocator {
         }
     }
 
-    /// Reserves `n` clusters by a claim, or fails with `NoSpace`. (A block of metadata takes a
-    /// cluster.)
-    pub fn reserve(&self, n: u64, claim: Claim) -> Result<()> {
-        self.space.reserve(n, claim, 0)
-    }
-
-    /// Reserves `n` clusters by a claim and `maps` by [`Claim::Map`], both or none.
-    pub fn reserve_with_map(&self, n: u64, claim: Claim, maps: u64) -> Result<()> {
-        self.space.reserve(n, claim, maps)
-    }
-
-    /// Reserves `most` clusters by a claim, or what is left; returns how many.
-    pub fn reserve_up_to(&self, most: u64, claim: Claim) -> u64 {
-        self.space.reserve_up_to(most, claim)
+    /// Reserves `n` clusters, or fails with `NoSpace`. `root_ok`: those kept for root count too. (A
+    /// block of metadata takes a cluster.)
+    pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
+        self.space.reserve(n, root_ok)
     }
 
     /// Gives back reserved clusters.
@@ -375,7 +345,7 @@ impl Allocator {
             sb.free_blocks_count = now.free_on_disk;
             sb.free_inodes_count = u32::try_from(now.free_inodes).unwrap_or(u32::MAX);
             // `tune2fs -r` may have changed it on the device.
-            self.keep(sb);
+            self.keep_for_root(sb.r_blocks_count);
         })
     }
 }
@@ -390,6 +360,11 @@ impl Allocator {
             f(e);
         }
     }
+}
+
+/// Clusters that are kept for root.
+fn kept_clusters(geo: &Geometry, sb: &Superblock) -> u64 {
+    sb.r_blocks_count / u64::from(geo.cluster_ratio)
 }
 
 /// Free clusters and inodes, summed over all descriptors that can be decoded.

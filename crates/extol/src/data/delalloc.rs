@@ -7,55 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
-use std::ops::{Deref, DerefMut};
-
-use zeroize::Zeroize;
-
-use crate::encrypted;
-use crate::node::Node;
-
-/// The bytes of a page. Those of an encrypted file are clear text, and overwritten when they are
-/// dropped.
-#[derive(Debug)]
-pub(crate) struct PageBytes {
-    bytes: Vec<u8>,
-    secret: bool,
-}
-
-impl PageBytes {
-    /// The bytes of a page of an inode.
-    pub fn new(bytes: Vec<u8>, node: &Node) -> Self {
-        Self { bytes, secret: encrypted::is_encrypted(node) }
-    }
-}
-
-impl Deref for PageBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl DerefMut for PageBytes {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-}
-
-impl Drop for PageBytes {
-    fn drop(&mut self) {
-        if self.secret {
-            self.bytes.zeroize();
-        }
-    }
-}
 
 /// One block of file data.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// Exactly one block.
-    pub data: PageBytes,
+    pub data: Vec<u8>,
     /// It fills a hole.
     pub hole: bool,
     /// It holds the reserved cluster for that.

@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use extol_block::{AlignedBuf, BlockNr};
 use extol_fscrypt::FileKey;
-use extol_vfs::{Result, note_secret};
-use zeroize::Zeroize;
+use extol_vfs::Result;
 
 use super::order;
 use super::read;
@@ -45,7 +44,6 @@ pub(crate) fn key(fs: &MountedFs, st: &InodeState) -> Result<Option<Arc<FileKey>
     if !st.is_regular() || !encrypted::is_encrypted(&st.node) {
         return Ok(None);
     }
-    note_secret();
     if let Some(key) = st.key.get() {
         return Ok(Some(Arc::clone(key)));
     }
@@ -102,10 +100,8 @@ pub(super) fn read_blocks(
             whole(from, part)?;
         } else {
             let mut blocks = AlignedBuf::new((end - from) as usize, PAGE);
-            let done = whole(from, &mut blocks);
+            whole(from, &mut blocks)?;
             part.copy_from_slice(&blocks[inside..inside + k]);
-            blocks.zeroize();
-            done?;
         }
         done += k;
     }

@@ -20,8 +20,6 @@ use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping, NewBlocks, Progress};
 use crate::mounted::MountedFs;
 
-/// Most tree blocks that one change of a map needs.
-const META: u64 = 8;
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
 /// Bytes of a page of Linux.
@@ -119,12 +117,15 @@ fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Resul
 
 /// Maps unwritten blocks in a hole from `at` on, `want` or fewer; returns how many.
 fn fill_hole(fs: &MountedFs, st: &mut InodeState, at: u32, want: u32) -> Result<u32> {
+    const META: u64 = 8;
     let geo = &fs.vol.geo;
     match map::new_blocks(&fs.vol, &st.node, at, want)? {
         NewBlocks::Shared(run) => {
             check_not_system(fs, st, run.start, run.len)?;
-            let _maps = fs.reserve_map(META)?;
-            map_unwritten(fs, st, at, run, false)
+            fs.reserve(META)?;
+            let result = map_unwritten(fs, st, at, run, false);
+            fs.vol.alloc.unreserve(META);
+            result
         }
         NewBlocks::Fresh(want) => {
             let needed = geo.clusters_touched(u64::from(at), u64::from(want));
@@ -206,7 +207,6 @@ fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(
     };
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     if from < to {
-        let _maps = fs.reserve_map_up_to(st, META);
         unmap(fs, st, from, to, false)?;
     }
     Ok(())
@@ -220,7 +220,6 @@ fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()
         // The log holds journalled blocks as written ones: they are unmapped instead.
         return if from < to { unmap(fs, st, from, to, false) } else { Ok(()) };
     }
-    let _maps = fs.reserve_map_up_to(st, META);
     let mut at = from;
     while let Some(run) = map::next_mapped(vol, &st.node, at, to)? {
         at = run.lblk.saturating_add(run.len);
@@ -280,7 +279,20 @@ fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<
 /// block lies behind it.
 fn shift(fs: &MountedFs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
     let vol = &fs.vol;
-    let _maps = fs.reserve_map(META)?;
+    fs.reserve(8)?;
+    let result = shift_reserved(fs, st, from, delta, size);
+    vol.alloc.unreserve(8);
+    result
+}
+
+fn shift_reserved(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    delta: i64,
+    size: u64,
+) -> Result<()> {
+    let vol = &fs.vol;
     let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
     let mut h = fs.start(credits(st))?;
     if delta > 0 {

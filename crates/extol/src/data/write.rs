@@ -6,7 +6,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result, is_direct};
 
 use super::cache::LARGE;
-use super::delalloc::{Page, PageBytes};
+use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
 use super::{clusters, encryption, flush, order, read, writeback, zero_out};
@@ -93,8 +93,7 @@ pub(crate) fn write(
 
 /// The file was written: its times change.
 pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
-    let now = fs.change_time([&*st]);
-    st.touch(now);
+    st.touch(fs.now());
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
 }
@@ -163,8 +162,7 @@ fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -
         if inline::write(vol, &mut st.node, &all)? {
             st.node.raw.size = all.len() as u64;
             st.disk_size = st.node.raw.size;
-            let now = fs.change_time([&*st]);
-            st.touch(now);
+            st.touch(fs.now());
             st.store(fs, &mut h, true)?;
             h.stop().map_err(error::journal)?;
             return Ok(true);
@@ -279,21 +277,19 @@ fn put(
         }
     };
     let start = u64::from(lblk) * bs as u64;
-    let mut data = if bytes.len() == bs {
+    let data = if bytes.len() == bs {
         bytes.to_vec()
     } else {
-        match part {
+        let mut data = match part {
             Part::Contents if !hole => read::block(fs, st, lblk)?,
             _ => vec![0; bs],
-        }
-    };
-    if bytes.len() < bs {
+        };
         if part == Part::Behind && !hole {
             read::behind(fs, st, start, &mut data)?;
         }
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
-    }
-    let data = PageBytes::new(data, &st.node);
+        data
+    };
     let end = start + (inside + bytes.len()) as u64;
     let end = if part == Part::Contents { end } else { 0 };
     if hole && asks_for_map(fs, st) {
@@ -346,7 +342,7 @@ fn reserve_page(fs: &MountedFs, st: &mut InodeState, clusters: u64) -> Result<bo
         fs.vol.promise(&st.node, clusters)?;
     }
     let more = meta.saturating_sub(st.pages.meta_reserved);
-    if fs.try_reserve_page(st, clusters, more).is_ok() {
+    if fs.vol.alloc.reserve(clusters + more, fs.uses_reserve(st)).is_ok() {
         st.pages.meta_reserved += more;
         return Ok(true);
     }
@@ -369,14 +365,7 @@ fn write_exact(
     // size.
     let old = st.node.raw.size;
     st.node.raw.size = old.max(end);
-    let (result, left) = match reserve_fresh(fs, st, lblk, 1, 0) {
-        Ok(reserved) => {
-            // (Behind the data, which must not miss what its map may not need.)
-            let _maps = fs.reserve_map_up_to(st, mapping_blocks(fs, st, 1));
-            write_held(fs, st, (lblk, 1), &Source::Bytes(data), reserved)
-        }
-        Err(e) => (Err(e), 0),
-    };
+    let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(data), 0);
     fs.unreserve_data(st, left);
     let result = match result {
         // Preallocated space must hold data even if no block is left to split its extent.
@@ -436,37 +425,20 @@ fn write_reserved(
     source: &Source<'_>,
     held: u64,
 ) -> (Result<()>, u64) {
-    match reserve_fresh(fs, st, lblk, blocks, held) {
-        Ok(reserved) => write_held(fs, st, (lblk, blocks), source, reserved),
+    let fresh = map::fresh_clusters(&fs.vol, &st.node, lblk, blocks);
+    let reserved = fresh.and_then(|fresh| {
+        let more = fresh.saturating_sub(held);
+        if more > 0 {
+            fs.reserve_data(st, more)?;
+        }
+        Ok(held + more)
+    });
+    match reserved {
+        Ok(reserved) => {
+            let purpose = if asks_for_map(fs, st) { Purpose::Limited } else { Purpose::Other };
+            let (result, used) = write_blocks(fs, st, lblk, blocks, source, reserved, purpose);
+            (result, reserved.saturating_sub(used))
+        }
         Err(e) => (Err(e), held),
     }
-}
-
-/// Reserves the clusters that holes in the range need beyond `held`; returns how many there are
-/// then.
-fn reserve_fresh(
-    fs: &MountedFs,
-    st: &InodeState,
-    lblk: u32,
-    blocks: u32,
-    held: u64,
-) -> Result<u64> {
-    let more = map::fresh_clusters(&fs.vol, &st.node, lblk, blocks)?.saturating_sub(held);
-    if more > 0 {
-        fs.reserve_data(st, more)?;
-    }
-    Ok(held + more)
-}
-
-/// Writes the data into reserved clusters; returns how many of them are left, too.
-fn write_held(
-    fs: &MountedFs,
-    st: &mut InodeState,
-    (lblk, blocks): (u32, u32),
-    source: &Source<'_>,
-    reserved: u64,
-) -> (Result<()>, u64) {
-    let purpose = if asks_for_map(fs, st) { Purpose::Limited } else { Purpose::Other };
-    let (result, used) = write_blocks(fs, st, lblk, blocks, source, reserved, purpose);
-    (result, reserved.saturating_sub(used))
 }

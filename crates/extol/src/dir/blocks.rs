@@ -285,7 +285,7 @@ fn place(vol: &Volume, dir: &Node, taken: &[Place], lblk: u32, goal: BlockNr) ->
         }
         map::NewBlocks::Fresh(_) => {
             vol.promise(dir, 1)?;
-            let run = vol.alloc.take_meta(vol.geo.in_place_of(goal, lblk), 1, 1)?;
+            let run = vol.alloc.take(vol.geo.in_place_of(goal, lblk), 1, 1)?;
             Ok(Place { lblk, nr: run.start, is_new: true })
         }
     }

@@ -144,16 +144,6 @@ fn add_outside(
 /// Removes a name, as it is on disk, and gives the inode it led to. [`FsError::NotFound`] if it is
 /// not there.
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
-    remove_stored(vol, h, dir, name).map(|(ino, _)| ino)
-}
-
-/// [`remove`]; gives the name that the entry had as well.
-fn remove_stored<'n>(
-    vol: &Volume,
-    h: &mut Handle,
-    dir: &mut Node,
-    name: &'n [u8],
-) -> Result<(InodeNr, Cow<'n, [u8]>)> {
     check_ordinary(name)?;
     vol.dentries.remove(dir.ino.0, name);
     let (ino, stored) = if inline::is_inline(dir) {
@@ -164,28 +154,7 @@ fn remove_stored<'n>(
         remove_from_block(vol, h, dir, name, &found)?
     };
     eligibility::note_name(h, dir, &stored, Some(ino), None);
-    Ok((ino, stored))
-}
-
-/// Gives an entry of a casefolded directory another spelling, as it is on disk. Where that has no
-/// room the entry keeps the one that it had. Credits: [`REMOVE_CREDITS`], and those of [`add`]
-/// twice.
-pub(crate) fn respell(
-    vol: &Volume,
-    h: &mut Handle,
-    dir: &mut Node,
-    name: &[u8],
-    kind: FileType,
-) -> Result<()> {
-    let (ino, stored) = remove_stored(vol, h, dir, name)?;
-    match add(vol, h, dir, name, ino, kind) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // (The room that it had is free.)
-            add(vol, h, dir, &stored, ino, kind)?;
-            Err(error)
-        }
-    }
+    Ok(ino)
 }
 
 /// [`remove`] of a name that was just searched for.

@@ -43,9 +43,8 @@
 //!   full commit left them, so names that outgrow those leaves cost a full commit. Without space
 //!   for another leaf, names fill the rest (`htree::add`, `linear::add`).
 //! - DR-7: in a casefolded directory names are compared and hashed by their folded form, and an
-//!   entry is changed by the name that it has, not the one that was asked for. Only a rename to
-//!   another spelling of the same name changes that ([`respell`]). No name of such a directory is
-//!   in the dentry cache: a change of one name changes where others lead.
+//!   entry is changed by the name that it has, not the one that was asked for. No name of such a
+//!   directory is in the dentry cache: a change of one name changes where others lead.
 //! - DR-8: in a directory that is casefolded and encrypted the hash that the index has of a name
 //!   stands behind it. It moves with its entry, and is computed only where a name is made or looked
 //!   for with the key. Without it nothing is added, and every other change leaves it as it is.
@@ -79,12 +78,11 @@ mod tests;
 pub(crate) use batch::kind_of;
 pub(crate) use change::{
     REMOVE_CREDITS, add, add_at, credits_add, init, leave_inode, remove, remove_at, replace,
-    respell, set_dotdot,
+    set_dotdot,
 };
 pub(crate) use dentry_cache::{Dentry, DentryCache};
 pub(crate) use known::{is_known_missing, note_found, note_missing};
 pub(crate) use numbers::{Number, numbers, place, renumber};
 pub(crate) use readdir::iterate;
 pub(crate) use search::{Spot, is_empty, lookup, lookup_stored, places, seek};
-pub(crate) use shape::is_spelling;
 pub(crate) use tails::{IndexNode, add_tail, lacks_room, make_room, parts};

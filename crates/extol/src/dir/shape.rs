@@ -1,6 +1,5 @@
 //! What all blocks of a directory have in common.
 
-use extol_casefold::Wanted;
 use extol_jbd2::Buf;
 use extol_ondisk::htree::DxKind;
 use extol_ondisk::{
@@ -139,11 +138,6 @@ impl<'v> Shape<'v> {
 
 fn is_casefolded(vol: &Volume, dir: &Node) -> bool {
     dir.raw.flags.contains(InodeFlags::CASEFOLD) && vol.geo.incompat().contains(Incompat::CASEFOLD)
-}
-
-/// True if two names of a directory, in clear text, are spellings of one.
-pub(crate) fn is_spelling(vol: &Volume, dir: &Node, name: &[u8], other: &[u8]) -> bool {
-    is_casefolded(vol, dir) && Wanted::new(name).matches(other)
 }
 
 /// True if names of the directory that are equal but for case are one name. (Ciphertext has no

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extol_block::open::{self, OpenName, Opened, Window};
-use extol_block::{Claim, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
 use extol_vfs::{RemountError, Result};
 
-use super::closable::Closable;
+use super::claim::{Claim, Closable};
 use super::{Batch, Ext4};
 use crate::error::OpenResult;
 use crate::mount::{self, Purpose, close};
@@ -26,21 +26,12 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        Ok(Arc::new(Self::opened(Purpose::Use, device, options)?))
+        Ok(Arc::new(Self::opened(device, options)?))
     }
 
-    /// As [`open`](Self::open), for a tool that changes the volume as a whole, as one that resizes
-    /// it: the superblock does not count a mount.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_as_tool(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        Ok(Arc::new(Self::opened(Purpose::Recovery, device, options)?))
-    }
-
-    fn opened(purpose: Purpose, device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
-        let claim = Claim::take(&*device, !options.access.read_only)?;
-        let (fs, threads, _) = mount::open(purpose, Arc::clone(&device), options)?;
+    fn opened(device: SharedDevice, options: &MountOptions) -> OpenResult<Self> {
+        let claim = Claim::take(&device, !options.access.read_only)?;
+        let (fs, threads, _) = mount::open(Purpose::Use, Arc::clone(&device), options)?;
         Ok(Self::new(device, &fs, threads, claim))
     }
 
@@ -55,7 +46,7 @@ impl Ext4 {
         let opened = open_device(path.as_ref(), options)?;
         let options = options.clone().for_opened(&opened);
         let closable = Arc::new(Closable::new(opened.device));
-        let fs = Self::opened(Purpose::Use, closable.clone(), &options);
+        let fs = Self::opened(closable.clone(), &options);
         let mut fs = fs.map_err(|error| error.of(path.as_ref()))?;
         fs.closable = Some(closable);
         Ok(Arc::new(fs))
@@ -86,13 +77,6 @@ impl Ext4 {
         self.fs().check_writable().is_err()
     }
 
-    /// Keeps so many clusters back for splits of extents until the volume is closed, as Linux does
-    /// that is told so in `/sys/fs/ext4/DEVICE/reserved_clusters`. With 0 data can fill the volume
-    /// to its last block, and a write into preallocated space may then fail.
-    pub fn set_reserved_clusters(&self, clusters: u64) {
-        self.fs().vol.alloc.keep_for_maps(clusters);
-    }
-
     /// Begins a batch: all changes from here on become durable by its commit, together or not at
     /// all. No other thread may use the volume meanwhile, fsync and its like fail with `Busy`, and
     /// what a file held before must not be overwritten.
@@ -105,13 +89,7 @@ impl Ext4 {
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
-    #[cfg(any(test, feature = "crash"))]
     pub fn crash(&self) {
-        self.stop_at_once();
-    }
-
-    /// Stops, and writes nothing more.
-    pub(super) fn stop_at_once(&self) {
         let threads = self.threads.lock().take();
         close::crash(&self.fs(), threads);
         self.give_up();
@@ -157,7 +135,7 @@ impl Ext4 {
 
     /// Claims the device as one that is written, or only read.
     fn claims(&self, writes: bool) -> OpenResult<()> {
-        self.claim.lock().as_ref().map_or(Ok(()), |claim| Ok(claim.change(writes)?))
+        self.claim.lock().as_ref().map_or(Ok(()), |claim| claim.change(writes))
     }
 
     /// Lines that the user should see about this mount: what it does not do, and why.

@@ -156,7 +156,7 @@ impl Ext4 {
         resize::clear_unused_journal(&volume.fs())?;
         let resized = volume.shrink(Aim::Least, &mut 0, progress)?;
         let Resized { block_size, before, blocks, .. } = resized;
-        volume.stop_at_once();
+        volume.crash();
         Ok(Minimum { block_size, blocks: before, minimum: blocks.min(before), is_unfinished })
     }
 
@@ -292,7 +292,7 @@ impl Ext4 {
         let copy = Self::open(device, &options).map_err(refused)?;
         copy.fs().measuring.store(true, Ordering::Relaxed);
         let resized = copy.shrink(aim, &mut 0, progress);
-        copy.stop_at_once();
+        copy.crash();
         Ok(resized?.blocks < before)
     }
 
@@ -430,7 +430,7 @@ impl Ext4 {
         let changed = change(&self.device);
         let options = self.options_again(old)?;
         let device = Arc::clone(&self.device);
-        let opened = mount::open_claimed(Purpose::Recovery, device, &options, claim.as_ref());
+        let opened = mount::open_claimed(Purpose::Use, device, &options, claim.as_ref());
         let (new, new_threads, _) =
             opened.map_err(|e| FsError::Io(format!("the volume cannot be opened again: {e}")))?;
         new.measuring.store(old.measuring.load(Ordering::Relaxed), Ordering::Relaxed);

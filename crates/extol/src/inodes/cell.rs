@@ -5,14 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use extol_fscrypt::FileKey;
 use extol_jbd2::{DeferredWrite, Tid};
-use extol_ondisk::{FileType, InodeFlags};
+use extol_ondisk::{FileType, InodeFlags, Time};
 use extol_sync::plain::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
 
-use super::seen::Seen;
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
 use crate::node::Node;
@@ -49,8 +48,6 @@ pub(crate) struct InodeState {
     pub enables_verity: bool,
     /// Of an encrypted file, once its contents were needed.
     pub key: OnceLock<Arc<FileKey>>,
-    /// Its attributes were read since it changed.
-    pub seen: Seen,
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
@@ -78,7 +75,6 @@ impl InodeState {
             verity: OnceLock::new(),
             enables_verity: false,
             key: OnceLock::new(),
-            seen: Seen::loaded(),
             lazy_times: false,
             is_new: false,
             is_changed: false,
@@ -105,6 +101,11 @@ impl InodeState {
     /// True if it holds the value of an attribute, and so has no name and no cell.
     pub fn is_value(&self) -> bool {
         self.node.raw.flags.contains(InodeFlags::EA_INODE)
+    }
+
+    /// The contents change: both times become `now`.
+    pub fn touch(&mut self, now: Time) {
+        (self.node.raw.mtime, self.node.raw.ctime) = (now, now);
     }
 
     /// Waits until data that another thread writes is on the device.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use extol_block::{BlockNr, BlockSize};
 use extol_jbd2::{Buf, Handle};
-use extol_ondisk::{Geometry, InodeFlags, InodeNr, InodeSeed};
+use extol_ondisk::{Geometry, InodeNr, InodeSeed};
 use extol_vfs::{FsError, Result};
 
-use crate::alloc::{Claim, Run};
+use crate::alloc::Run;
 use crate::error;
 use crate::node::Node;
 use crate::quota::usage::Ids;
@@ -160,8 +160,6 @@ pub(super) struct Writer<'a> {
     reader: Reader<'a>,
     h: &'a mut Handle,
     ino: InodeNr,
-    /// Tree blocks come out of those kept for maps if they belong to extents of a file.
-    claim: Claim,
     /// The owners whose limits must allow tree blocks.
     pub limited: Option<Ids>,
 }
@@ -169,9 +167,7 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// For the map of `node`; tree blocks come without a look at limits.
     pub fn new(vol: &'a Volume, h: &'a mut Handle, node: &Node) -> Self {
-        let kept = node.raw.flags.contains(InodeFlags::EXTENTS) && !node.raw.is_dir();
-        let claim = if kept { Claim::Map } else { Claim::Root };
-        Self { reader: Reader::new(vol, node), h, ino: node.ino, claim, limited: None }
+        Self { reader: Reader::new(vol, node), h, ino: node.ino, limited: None }
     }
 }
 
@@ -206,7 +202,7 @@ impl StoreMut for Writer<'_> {
         if let Some(ids) = self.limited {
             self.reader.vol.promise_block(self.ino, ids)?;
         }
-        self.reader.vol.alloc.alloc_meta(self.h, goal, self.claim)
+        self.reader.vol.alloc.alloc_meta(self.h, goal)
     }
 
     fn free(&mut self, start: u64, len: u32) -> Result<()> {

@@ -14,7 +14,7 @@ use super::journal::{Log, Recovered};
 use super::mark::{self, Purpose};
 use super::replayed::Replayed;
 use super::threads::{Threads, start_journal, start_writers};
-use super::{fast_commit, features, journal, orphans, resize_inode};
+use super::{fast_commit, features, journal, orphans};
 use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::dirty::DirtyIndex;
@@ -37,9 +37,8 @@ use crate::orphan::Orphans;
 use crate::quota;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
-use crate::superblock::{geometry_by, has_orphans, internal_inodes, read_superblock};
+use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
 use crate::throttle::{Throttle, ThrottledDevice};
-use crate::truncated;
 use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
 
@@ -70,18 +69,13 @@ pub(super) fn open_on(
     let given = options.background.clock.clone();
     let clock: Arc<dyn Clock> = given.unwrap_or_else(|| Arc::new(SystemClock::new()));
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
-    let place = options.access.superblock;
-    let (dev, cut) = match options.access.read_only {
-        true => (truncated::whole(dev, place), truncated::truncated(dev, place)),
-        false => (Arc::clone(dev), None),
-    };
-    let dev: SharedDevice = Arc::new(ThrottledDevice::new(dev, Arc::clone(&throttle)));
+    let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
     let active_guard = guard.filter(|_| !options.access.read_only);
     let (recovered, was_clean) = recover(&dev, options, active_guard)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
     let base = BaseDevice { device: dev, overlay: recovered.overlay };
     let (mut sb, log, obstacle) = (recovered.superblock, recovered.log, recovered.no_fast_commits);
-    let geo = geometry_by(&*recovered.device, &sb, &options.access)?;
+    let geo = geometry(&*recovered.device, &sb)?;
     let (dev, data_cache) = cached(recovered.device, &geo, options);
     features::check(&sb, &geo, options.access.read_only)?;
     let has_mmp = sb.feature_incompat.contains(Incompat::MMP);
@@ -99,7 +93,7 @@ pub(super) fn open_on(
     let unclaimed = has_mmp && options.access.nommp && !options.access.read_only;
     let told = [(unlocked, UNLOCKED), (unclaimed, UNCLAIMED), (unchecked, UNCHECKED)];
     let told = told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
-    let notes = fast.note.clone().into_iter().chain(cut).chain(told).collect();
+    let notes = fast.note.clone().into_iter().chain(told).collect();
     let pending = Arc::new(PendingErrors::default());
     let config = JournalConfig { log, ..journal_config(&dev, &geo, options, &effective, &clock) };
     let (journal, tracker) = open_journal(config, options, (obstacle.is_none(), &fast))?;
@@ -260,14 +254,12 @@ fn recover(
     guard: Option<&Arc<Guard>>,
 ) -> OpenResult<(Recovered, bool)> {
     let sb = read_superblock(&**dev, options.access.superblock)?;
-    let geo = geometry_by(&**dev, &sb, &options.access)?;
+    let geo = geometry(&**dev, &sb)?;
     features::check(&sb, &geo, options.access.read_only)?;
     let is_trusted = options.access.read_only
         && !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
         && !sb.state.contains(State::ERROR)
-        // (A copy has the counts of the time when it was written.)
-        && options.access.superblock.is_none()
         // (A log recovered without finishing orphans leaves old counts.)
         && !has_orphans(&sb);
     Ok((journal::recover(dev, &sb, &geo, options, guard)?, is_trusted))
@@ -382,9 +374,6 @@ fn begin(
 ) -> OpenResult<Threads> {
     if !fs.cell(InodeNr::ROOT.0)?.read()?.is_dir() {
         return refuse("corrupt volume: the root is not a directory");
-    }
-    if !options.access.read_only {
-        resize_inode::check(&fs.vol)?;
     }
     let journal = &fs.vol.journal;
     if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.access.read_only {

@@ -1,4 +1,4 @@
-//! Features that Extol can write, those that it must not touch, and superblocks that Linux refuses.
+//! Which features Extol can write, and which it must not touch.
 
 use extol_ondisk::superblock::CREATOR_HURD;
 use extol_ondisk::{Geometry, Incompat, RoCompat, Superblock};
@@ -38,7 +38,7 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
 /// Revisions of the superblock that exist.
 const NEWEST_REVISION: u32 = 1;
 
-/// Refuses what cannot be mounted this way, with the names of the features or of the field.
+/// Refuses what cannot be mounted this way, with the names of the features.
 pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenResult<()> {
     let unknown = sb.feature_incompat.bits() & !WRITABLE.bits();
     if unknown != 0 {
@@ -52,11 +52,6 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
         && sb.checksum_type != 1
     {
         return refuse("cannot mount: the volume uses an unknown checksum algorithm");
-    }
-    if let Some(field) = sb.refused_field() {
-        return refuse(format!(
-            "cannot mount: a bad field of the superblock ({field}); run e2fsck"
-        ));
     }
     let casefold = sb.feature_incompat.contains(Incompat::CASEFOLD);
     if casefold && sb.encoding != Superblock::UTF8_12_1 {

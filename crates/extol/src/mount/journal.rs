@@ -117,7 +117,7 @@ fn recover_for_reading(
     let (done, overlay) = in_memory(dev, geo, found, jsb)?;
     let overlay = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
     let device: SharedDevice = Arc::<OverlayDevice>::clone(&overlay);
-    let superblock = read_superblock(&*device, options.access.superblock)?;
+    let superblock = read_superblock(&*device, None)?;
     Ok(Recovered {
         no_fast_commits: obstacle_without_log(&superblock, options),
         device,

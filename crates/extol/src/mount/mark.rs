@@ -14,7 +14,7 @@ use crate::superblock::write_superblock;
 pub(crate) enum Purpose {
     /// To be used: the superblock counts the mount and says when and where it was.
     Use,
-    /// To be recovered, or changed as a whole by a tool: no mount.
+    /// To be recovered, and closed at once.
     Recovery,
 }
 

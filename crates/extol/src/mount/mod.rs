@@ -26,7 +26,6 @@ pub(crate) mod mark;
 pub(crate) mod orphans;
 mod replay;
 mod replayed;
-mod resize_inode;
 pub(crate) mod threads;
 
 use std::sync::Arc;

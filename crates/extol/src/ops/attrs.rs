@@ -164,8 +164,8 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
     }
     check_key(fs, st)?;
     let old = st.node.raw.size;
-    let now = fs.change_time([&*st]);
-    st.set_ctime(now);
+    let now = fs.now();
+    st.node.raw.ctime = now;
     if size != old {
         st.node.raw.mtime = now;
     }
@@ -177,7 +177,7 @@ fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> R
 }
 
 fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
-    let now = fs.change_time([&*st]);
+    let now = fs.now();
     if let Some(flags) = set.flags {
         change_journal_flag(fs, st, flags)?;
     }
@@ -259,17 +259,20 @@ fn only_times(set: &SetAttr) -> bool {
 
 /// Sets the times; the change time is `now` if `set` has none.
 fn set_times(fs: &MountedFs, st: &mut InodeState, set: &SetAttr, now: Time) {
-    let resolve = |t| match t {
-        SetTime::Now => now,
-        SetTime::At(t) => fs.time(t),
-    };
     if let Some(t) = set.atime {
-        st.node.raw.atime = resolve(t);
+        st.node.raw.atime = resolve(fs, t);
     }
     if let Some(t) = set.mtime {
-        st.node.raw.mtime = resolve(t);
+        st.node.raw.mtime = resolve(fs, t);
     }
-    st.set_ctime(set.ctime.map_or(now, resolve));
+    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+}
+
+fn resolve(fs: &MountedFs, t: SetTime) -> Time {
+    match t {
+        SetTime::Now => fs.now(),
+        SetTime::At(t) => fs.time(t),
+    }
 }
 
 /// Sets flags that [`check_wanted`] allows.

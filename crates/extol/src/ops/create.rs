@@ -7,12 +7,12 @@ use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 
 use super::reserve::Reservation;
 use super::{check_name, values, with_inode};
-use crate::alloc::{Allocator, Claim, Run};
+use crate::alloc::{Allocator, Run};
 use crate::dir;
 use crate::encrypted;
 use crate::error;
 use crate::inline;
-use crate::inodes::{InodeState, Seen};
+use crate::inodes::InodeState;
 use crate::map;
 use crate::mounted::MountedFs;
 use crate::node::Node;
@@ -154,7 +154,7 @@ fn create_in(
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw)?;
     }
-    parent.touch(made.node.raw.ctime);
+    parent.touch(fs.now());
     parent.store(fs, &mut h, true)?;
     made.store(fs, &mut h, true)?;
     let attr = fs.attr(&made);
@@ -246,9 +246,9 @@ pub(crate) fn make(
         Some(inherited) => inherited.mode & 0o7777,
         None => perm & 0o7777 & !umask,
     };
-    let raw = new_raw(fs, parent, kind, perm, owner);
+    let raw = new_raw(fs, parent_raw, kind, perm, owner);
     let mut st = InodeState::new(Node { ino, raw }, h.tid());
-    (st.is_new, st.seen) = (true, Seen::new_inode());
+    st.is_new = true;
     let filled = encrypt(fs, h, &mut st, context);
     let filled = filled.and_then(|()| fill(fs, h, &mut st, parent.node.ino, new));
     let filled = filled.and_then(|()| match &inherited {
@@ -267,17 +267,9 @@ pub(crate) fn make(
 }
 
 /// The fields of a new inode: owner, mode, times, and what it inherits from its directory.
-/// The directory gets the same change time, by which a replay of fast commits restores it.
-fn new_raw(
-    fs: &MountedFs,
-    parent: &InodeState,
-    kind: FileType,
-    mut perm: u16,
-    owner: Creds,
-) -> Inode {
+fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds) -> Inode {
     let is_dir = kind == FileType::Directory;
-    let now = fs.change_time([parent]);
-    let parent = &parent.node.raw;
+    let now = fs.now();
     let mut raw = Inode::new_empty(&fs.vol.geo);
     let ids = owners(fs, parent, owner);
     (raw.uid, raw.gid, raw.projid) = (ids.user, ids.group, ids.project);
@@ -287,7 +279,6 @@ fn new_raw(
     raw.mode = kind.mode_bits() | perm;
     raw.links = if is_dir { 2 } else { 1 };
     raw.generation = extol_proc::random_number() as u32;
-    raw.version = 1;
     (raw.atime, raw.ctime, raw.mtime, raw.crtime) = (now, now, now, now);
     raw.flags = parent.flags & InodeFlags::INHERITED;
     if kind == FileType::Regular {
@@ -355,7 +346,7 @@ fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) 
     }
     map::init(&vol.geo, &mut st.node.raw);
     vol.promise(&st.node, 1)?;
-    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino), Claim::Root)?;
+    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
     map::insert(vol, h, &mut st.node, 0, Run { start: nr, len: 1 }, false)?;
     let buf = h.create(nr).map_err(error::journal)?;
     h.modify(&buf, |b| {

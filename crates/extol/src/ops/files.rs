@@ -207,8 +207,7 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
     }
     values::end(fs, &mut h, &mut st, large)?;
     st.node.raw.mode &= !drop_bits(&st);
-    let now = fs.change_time([&*st]);
-    st.set_ctime(now);
+    st.node.raw.ctime = fs.now();
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)?;
     values::delete_left(fs);

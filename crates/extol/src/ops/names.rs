@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_fscrypt::Policy;
 use extol_jbd2::Handle;
-use extol_ondisk::{FileType, Incompat, InodeFlags, InodeNr, Time};
+use extol_ondisk::{FileType, Incompat, InodeFlags, InodeNr};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
@@ -214,7 +214,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         }
         let projects = parent.node.raw.flags.contains(InodeFlags::PROJINHERIT);
         if projects && parent.node.raw.projid != st.node.raw.projid {
-            return Err(FsError::CrossDevice);
+            return Err(FsError::Invalid("the directory belongs to another project"));
         }
         let spot = dir::seek(&fs.vol, &parent.node, name)?;
         if spot.entry.is_some() {
@@ -229,14 +229,14 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         let mut h = fs.start(credits)?;
         let kind = entry_kind(&st)?;
         let added = dir::add_at(&fs.vol, &mut h, &mut parent.node, name, &spot, st.node.ino, kind);
-        let now = fs.change_time([&*st, &*parent]);
+        let now = fs.now();
         if added.is_ok() {
             if st.node.raw.links == 0 {
                 fs.orphans.remove(&fs.vol, &fs.sb, &mut h, ino)?;
                 st.node.raw.dtime = 0;
             }
             st.node.raw.links += 1;
-            st.set_ctime(now);
+            st.node.raw.ctime = now;
             st.store(fs, &mut h, true)?;
             parent.touch(now);
         }
@@ -289,9 +289,8 @@ pub(crate) fn drop_link(
     h: &mut Handle,
     st: &mut InodeState,
     end: delete::End,
-    now: Time,
 ) -> Result<()> {
-    st.set_ctime(now);
+    st.node.raw.ctime = fs.now();
     if st.is_dir() {
         st.node.raw.links = 0;
         st.node.raw.size = 0;
@@ -318,13 +317,12 @@ fn remove_entry(
     let end = delete::End::of(fs, st);
     fs.transact(dir::REMOVE_CREDITS + orphan::CREDITS + 2 + end.credits(), |h| {
         dir::remove_at(&fs.vol, h, &mut parent.node, name, spot)?;
-        let now = fs.change_time([&*parent, &*st]);
-        parent.touch(now);
+        parent.touch(fs.now());
         if st.is_dir() {
             drop_dir_link(&mut parent.node.raw);
         }
         parent.store(fs, h, true)?;
-        drop_link(fs, h, st, end, now)
+        drop_link(fs, h, st, end)
     })
 }
 

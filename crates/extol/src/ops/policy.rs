@@ -104,7 +104,7 @@ fn encrypt(fs: &MountedFs, st: &mut InodeState, policy: &Policy) -> Result<()> {
         moved.and_then(|()| encrypted::mark(vol, &mut h, &mut st.node, &mut large, &context));
     values::end(fs, &mut h, st, large)?;
     if done.is_ok() {
-        st.set_ctime(fs.change_time([&*st]));
+        st.node.raw.ctime = fs.now();
     }
     st.disk_size = st.node.raw.size;
     st.store(fs, &mut h, true)?;

@@ -1,8 +1,4 @@
-//! Rename: replace, NOREPLACE, EXCHANGE, WHITEOUT, and another spelling of the same name.
-//!
-//! Two names of one file stay as they are, as POSIX has it. In a casefolded directory two names may
-//! be one entry, in two spellings: then the entry gets the new one (`respell.rs`). Linux ends such
-//! a rename before the file system is asked, so no mount sees it.
+//! Rename: replace, NOREPLACE, EXCHANGE, WHITEOUT.
 //!
 //! Locking: a rename between two directories, or of a directory, takes the volume's rename lock
 //! first. Only such renames move directories, so the tree keeps its shape while ancestors are
@@ -14,7 +10,7 @@
 use std::sync::Arc;
 
 use extol_jbd2::Handle;
-use extol_ondisk::{FileType, InodeFlags, InodeNr, Time};
+use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
 use super::create::{self, check_dir, drop_dir_link};
@@ -28,8 +24,6 @@ use crate::fast_commit::{self, Delta, Reason};
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::mounted::MountedFs;
 use crate::orphan;
-
-mod respell;
 
 /// Blocks that two new entries may add.
 const BLOCKS: u64 = 20;
@@ -176,7 +170,7 @@ impl Rename<'_> {
         let target = to_spot.entry.map(|(ino, _)| ino);
         self.check_places(source, target, &above)?;
         if target == Some(source) {
-            return self.respell(&mut dirs, source, &to_spot);
+            return Ok(Outcome::Done(None));
         }
         encrypted::check_add(&fs.vol, &dirs.from.node)?;
         encrypted::check_add(&fs.vol, &dirs.to_ref().node)?;
@@ -351,13 +345,12 @@ impl Rename<'_> {
             // One subdirectory took the name of another.
             drop_dir_link(&mut dirs.from.node.raw);
         }
-        let now = self.change_time(dirs, source, target.as_deref());
-        source.set_ctime(now);
+        source.node.raw.ctime = fs.now();
         source.store(fs, &mut h, true)?;
         if let (Some(target), Some(end)) = (target, end) {
-            drop_link(fs, &mut h, target, end, now)?;
+            drop_link(fs, &mut h, target, end)?;
         }
-        self.store_dirs(dirs, &mut h, now)?;
+        self.store_dirs(dirs, &mut h)?;
         let stopped = h.stop().map_err(error::journal);
         drop(reserved);
         stopped
@@ -404,12 +397,8 @@ impl Rename<'_> {
         }
     }
 
-    fn change_time(&self, dirs: &Dirs<'_>, a: &InodeState, b: Option<&InodeState>) -> Time {
-        let (from, to): (&InodeState, Option<&InodeState>) = (&dirs.from, dirs.to.as_deref());
-        self.fs.change_time([from, a].into_iter().chain(to).chain(b))
-    }
-
-    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle, now: Time) -> Result<()> {
+    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle) -> Result<()> {
+        let now = self.fs.now();
         for st in [Some(&mut dirs.from), dirs.to.as_mut()].into_iter().flatten() {
             st.touch(now);
             st.store(self.fs, h, true)?;
@@ -459,12 +448,12 @@ impl Rename<'_> {
                 create::add_dir_link(fs, &mut dirs.from.node.raw)?;
             }
         }
-        let now = self.change_time(dirs, a, Some(&*b));
+        let now = fs.now();
         for st in [a, b] {
-            st.set_ctime(now);
+            st.node.raw.ctime = now;
             st.store(fs, &mut h, true)?;
         }
-        self.store_dirs(dirs, &mut h, now)?;
+        self.store_dirs(dirs, &mut h)?;
         h.stop().map_err(error::journal)
     }
 }

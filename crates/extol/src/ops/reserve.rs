@@ -2,7 +2,6 @@
 
 use extol_vfs::{FsError, Result};
 
-use crate::alloc::Claim;
 use crate::mounted::MountedFs;
 
 /// Reserved blocks, released when this goes out of scope.
@@ -19,10 +18,12 @@ impl<'a> Reservation<'a> {
         if fs.reserve(blocks).is_ok() {
             return Ok(Self { fs, blocks });
         }
-        if fs.vol.alloc.counters().reserved > 0 {
+        let counters = fs.vol.alloc.counters();
+        if counters.reserved > 0 {
             return Err(FsError::NoSpace);
         }
-        let blocks = fs.vol.alloc.reserve_up_to(blocks, Claim::Root);
+        let blocks = blocks.min(counters.free);
+        fs.vol.alloc.reserve(blocks, true)?;
         Ok(Self { fs, blocks })
     }
 }

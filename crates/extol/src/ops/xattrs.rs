@@ -91,8 +91,7 @@ pub(crate) fn set(
         let result = xattr::set(&fs.vol, &mut h, &mut st.node, &mut large, name, value, how);
         values::end(fs, &mut h, &mut st, large)?;
         if result.is_ok() && !same {
-            let now = fs.change_time([&*st]);
-            st.set_ctime(now);
+            st.node.raw.ctime = fs.now();
         }
         st.store(fs, &mut h, true)?;
         fs.settle(&st);

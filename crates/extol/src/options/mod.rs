@@ -1,19 +1,16 @@
 //! Mount options: the kernel's names and meanings, and a few of Extol's own. All of them are in
 //! [`table()`].
 
-mod error;
 mod parts;
 mod table;
 mod text;
 mod word;
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use extol_block::SharedDevice;
 
 pub use crate::keys::Keys;
-pub use error::OptionsError;
 pub use parts::{
     AccessOptions, Atime, BackgroundOptions, CacheOptions, CheckpointOptions, DataMode,
     DataOptions, ErrorPolicy, InodeOptions, JournalOptions, QuotaOptions, SpaceOptions, Waiting,
@@ -30,12 +27,11 @@ pub(crate) use word::Word;
 ///
 /// let options = MountOptions::default().commit_interval(Duration::from_secs(30));
 /// // The same in the words of `mount -o`.
-/// let parsed: MountOptions = "commit=30".parse()?;
+/// let parsed = MountOptions::parse("commit=30")?;
 /// assert_eq!(options.journal.commit, parsed.journal.commit);
-/// # Ok::<(), extol::options::OptionsError>(())
+/// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct MountOptions {
     /// How the volume is opened, and what an error does to it.
     pub access: AccessOptions,
@@ -134,16 +130,16 @@ impl MountOptions {
         self
     }
 
-    /// Parses a comma-separated option list, as [`str::parse`] does.
+    /// Parses a comma-separated option list.
     ///
     /// # Errors
     /// One line that names the option that is unknown or has a bad value.
-    pub fn parse(list: &str) -> Result<Self, OptionsError> {
+    pub fn parse(list: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for option in list.split(',').filter(|o| !o.is_empty()) {
             let word = Word::new(option);
             if !options.set(word.name, word.value)? {
-                return Err(format!("unknown mount option \"{option}\"").into());
+                return Err(format!("unknown mount option \"{option}\""));
             }
         }
         options.check()?;
@@ -155,7 +151,7 @@ impl MountOptions {
     ///
     /// # Errors
     /// One line that names them.
-    pub fn check(&self) -> Result<(), OptionsError> {
+    pub fn check(&self) -> Result<(), String> {
         if self.checkpoint.disable && self.checkpoint.merge_given {
             return Err("checkpoint=merge cannot be used with checkpoint=disable".into());
         }
@@ -171,12 +167,12 @@ impl MountOptions {
     ///
     /// # Errors
     /// One line about a bad or missing value.
-    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool, OptionsError> {
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool, String> {
         let word = Word { name, value };
         let Some(spec) = spec_of(name) else {
             return match table::ACCEPTED_WITH_VALUE.contains(&name) {
                 true => Ok(true),
-                false if table::ACCEPTED.contains(&name) => Ok(word.no_value().map(|()| true)?),
+                false if table::ACCEPTED.contains(&name) => word.no_value().map(|()| true),
                 false => Ok(false),
             };
         };
@@ -184,15 +180,7 @@ impl MountOptions {
         if spec.value.is_empty() || name.starts_with("no") {
             word.no_value()?;
         }
-        Ok((spec.set)(self, word).map(|()| true)?)
-    }
-}
-
-impl FromStr for MountOptions {
-    type Err = OptionsError;
-
-    fn from_str(list: &str) -> Result<Self, OptionsError> {
-        Self::parse(list)
+        (spec.set)(self, word).map(|()| true)
     }
 }
 

@@ -324,20 +324,24 @@ impl Ext4 {
         remove::all(self, self.spot(path, Last::Keep)?)
     }
 
-    /// Renames, replacing a file or empty directory that has the new name already. In a casefolded
-    /// directory another spelling of the same name becomes the one that it has.
+    /// Renames, replacing a file or empty directory that has the new name already. (`rename` on the
+    /// trait [`FileSystem`](extol_vfs::FileSystem) is the same on inodes.)
     ///
     /// # Errors
     /// As [`inode`](Self::inode); `NotEmpty`, `IsADirectory`, `NotADirectory`, `Invalid` for a
     /// directory into itself.
-    pub fn rename(self: &Arc<Self>, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    pub fn rename_path(
+        self: &Arc<Self>,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<()> {
         self.rename_with(from, to, RenameFlags::empty())
     }
 
     /// Renames as `flags` say: without replacing, or exchanging two names.
     ///
     /// # Errors
-    /// As [`rename`](Self::rename); `Exists` with `NOREPLACE`.
+    /// As [`rename_path`](Self::rename_path); `Exists` with `NOREPLACE`.
     pub fn rename_with(
         self: &Arc<Self>,
         from: impl AsRef<Path>,
@@ -353,7 +357,7 @@ impl Ext4 {
         }
         let (from_dir, from_name) = from.entry()?;
         let to_name = to_name.ok_or(FsError::Busy)?;
-        self.rename_at(from_dir.ino(), from_name, to_dir.ino(), &to_name, flags)
+        self.rename(from_dir.ino(), from_name, to_dir.ino(), &to_name, flags)
     }
 
     /// Attributes, links followed.

@@ -15,7 +15,6 @@ use super::blocks::{Failed, Layout, ToChange, ToRead};
 use super::limits::{self, Begun, Grace};
 use super::promises::Promises;
 use super::usage::Amount;
-use crate::alloc::Claim;
 use crate::error;
 use crate::fast_commit::eligibility::Change;
 use crate::map;
@@ -128,7 +127,7 @@ impl QuotaFile {
         if self.place(id).is_some() {
             return Ok(());
         }
-        vol.alloc.reserve(RESERVED, Claim::Map)?;
+        vol.alloc.reserve(RESERVED, true)?;
         let inserted = (|| {
             let credits = self.insert_credits(vol)?.min(vol.journal.max_credits());
             let mut h = vol.journal.start(credits).map_err(error::journal)?;

@@ -36,7 +36,7 @@ impl Plan {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             plan.word(word, able).map_err(RemountError)?;
         }
-        plan.options.check().map_err(|error| RemountError(error.into()))?;
+        plan.options.check().map_err(RemountError)?;
         Ok(plan)
     }
 

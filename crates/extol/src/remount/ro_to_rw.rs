@@ -74,12 +74,6 @@ pub(super) fn upgrade(
 fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenResult<()> {
     let base = &fs.base;
     let options = &plan.options;
-    if fs.vol.geo.reads_copy() {
-        return refuse_open(
-            "the volume is read by a copy of its superblock; unmount it, repair it with e2fsck -b \
-             and mount it read-write",
-        );
-    }
     let sb = read_superblock(&*base.device, options.access.superblock)?;
     let geo = geometry(&*base.device, &sb)?;
     features::check(&sb, &geo, false)?;

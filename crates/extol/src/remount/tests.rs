@@ -121,7 +121,7 @@ fn a_bad_word_leaves_everything() {
 #[test]
 fn fast_commits_go_on_and_off() {
     let device = MemDevice::new(32 << 20);
-    let options = MkfsOptions::default().with(|o| o.features = vec!["fast_commit".into()]);
+    let options = MkfsOptions { features: vec!["fast_commit".into()], ..MkfsOptions::default() };
     mkfs(&device, &options, &mut |_| {}).unwrap();
     let device: SharedDevice = Arc::new(device);
     let fs = open(&device, "");

@@ -188,7 +188,7 @@ impl Grow<'_> {
             let free = now.free_inodes.saturating_add(inodes.into());
             sb.free_inodes_count = u32::try_from(free).unwrap_or(u32::MAX);
         })?;
-        self.fs.vol.alloc.keep(&planned.sb);
+        self.fs.vol.alloc.keep_for_root(planned.sb.r_blocks_count);
         Ok(())
     }
 

@@ -85,9 +85,7 @@ pub(crate) use shrink::{
 };
 
 pub use extol_vfs::Resized;
-use extol_vfs::{FsError, GrowError, kind_of};
-
-use crate::error::OpenError;
+use extol_vfs::{FsError, GrowError};
 
 /// How large a volume is to become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,28 +165,12 @@ pub enum ResizeError {
         /// The blocks that it has.
         blocks: u64,
     },
-    /// The volume cannot be opened.
-    #[error("{0}")]
-    Open(#[from] OpenError),
     /// A change failed on the way: the volume has a size in between.
     #[error("{0}")]
     Fs(#[from] FsError),
 }
 
 impl ResizeError {
-    /// Linux's number for it: EFBIG, ENOSPC, EBUSY, that of what failed, and else EINVAL.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self.cause() {
-            Self::TooLarge { .. } => 27,
-            Self::TooSmall { .. } | Self::NoRoom { .. } => 28,
-            Self::Busy => 16,
-            Self::Open(error) => error.errno(),
-            Self::Fs(error) => error.errno(),
-            Self::Refused(_) | Self::Partly { .. } => 22,
-        }
-    }
-
     /// What ended the resize, whatever size the volume has.
     #[must_use]
     pub fn cause(&self) -> &Self {
@@ -200,12 +182,6 @@ impl ResizeError {
     }
 }
 
-impl From<ResizeError> for std::io::Error {
-    fn from(error: ResizeError) -> Self {
-        Self::new(kind_of(error.errno()), error)
-    }
-}
-
 impl From<ResizeError> for GrowError {
     fn from(error: ResizeError) -> Self {
         let line = error.to_string();
@@ -214,7 +190,6 @@ impl From<ResizeError> for GrowError {
             ResizeError::Busy => FsError::Busy,
             ResizeError::Partly { error, .. } => return Self { line, ..Self::from(*error) },
             ResizeError::Refused(_)
-            | ResizeError::Open(_)
             | ResizeError::TooLarge { .. }
             | ResizeError::TooSmall { .. }
             | ResizeError::NoRoom { .. } => FsError::Invalid("the volume cannot have this size"),

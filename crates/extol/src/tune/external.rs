@@ -14,9 +14,6 @@
 //! superblock. A crash in between leaves a volume that is as before or as asked for, and a journal
 //! that belongs to it still: the same request completes it.
 //!
-//! A journal that is lost goes from the superblock alone (`forget`). What was only in it is lost,
-//! too, so a volume that was not closed in order is marked as damaged: e2fsck has to look at it.
-//!
 //! Invariants
 //! - TX-1: the volume's superblock names only a journal that lists the volume, as its user or right
 //!   behind it (`attach`, `Renamed::begin`; `find_journal` and Linux ask no more).
@@ -29,14 +26,12 @@ use std::sync::Arc;
 use extol_block::{BlockDevice, BlockSize, FileDevice, OpenOptions, SharedDevice};
 use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::{LogMap, recovery};
-use extol_ondisk::features::Feature;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
+use extol_ondisk::{Compat, Incompat, Superblock};
 use extol_vfs::{FsError, bytes_text, plain};
 
-use super::plan::{JOURNAL, Plan};
+use super::plan::Plan;
 use super::refuse;
-use super::request::LostJournal;
 use super::{
     MountOptions, Request, Result, TuneError, Tuned, close, journal, known, open, recover,
 };
@@ -50,11 +45,6 @@ const NO_USER: [u8; 16] = [0; 16];
 /// True if the volume's journal is on another device.
 pub(super) fn is(sb: &Superblock) -> bool {
     sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0
-}
-
-/// True if the options name the device of a journal.
-pub(super) fn is_named(options: &MountOptions) -> bool {
-    options.journal.device.is_some() || options.journal.path.is_some()
 }
 
 /// A journal's device.
@@ -166,65 +156,6 @@ pub(super) fn detach(device: &SharedDevice, options: &MountOptions) -> Result<()
     let mut options = options.clone();
     (options.journal.device, options.journal.path) = (None, None);
     copies(device, &options)
-}
-
-/// Takes a journal that is lost from the superblock. Nothing else is read or written: the volume
-/// cannot be opened before.
-pub(super) fn forget(
-    device: &SharedDevice,
-    before: &Superblock,
-    request: &Request,
-    plan: &Plan,
-) -> Result<Tuned> {
-    let has_changes = before.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
-    check_lost(request, has_changes)?;
-    let mut sb = before.clone();
-    journal::forget(&mut sb);
-    sb.feature_compat.remove(Compat::FAST_COMMIT);
-    if plan.drops_orphan_file {
-        sb.feature_compat.remove(Compat::ORPHAN_FILE);
-        sb.feature_ro_compat.remove(RoCompat::ORPHAN_PRESENT);
-        sb.orphan_file_inum = 0;
-    }
-    let mut notes = plan.notes.clone();
-    if has_changes {
-        notes.push("changes that were only in the journal are lost: run e2fsck -f".into());
-    } else if plan.drops_orphan_file {
-        notes.push("the blocks of the orphan file are left: e2fsck -f frees them".into());
-    }
-    if has_changes || plan.drops_orphan_file {
-        sb.state.remove(State::VALID);
-        sb.state.insert(State::ERROR);
-    }
-    write_superblock(&**device, &sb)?;
-    if sb.state.contains(State::VALID) {
-        copies(device, &MountOptions::default())?;
-    }
-    Ok(Tuned { changes: plan.changes(before), notes })
-}
-
-/// Refuses to give up a journal that may be there, or more than is asked for.
-fn check_lost(request: &Request, has_changes: bool) -> Result<()> {
-    const ALONG: [Feature; 3] =
-        [JOURNAL, Feature::Compat(Compat::FAST_COMMIT), Feature::Compat(Compat::ORPHAN_FILE)];
-    if request.lost_journal == LostJournal::No {
-        return refuse(
-            "the volume has an external journal: name it (--opening journal_path=), or give it up \
-             with -f if it is lost",
-        );
-    }
-    let mut rest = request.clone();
-    rest.features.retain(|(feature, on)| *on || !ALONG.contains(feature));
-    if !rest.is_empty() {
-        return refuse("a lost journal goes alone: ask for the rest behind it");
-    }
-    if has_changes && request.lost_journal < LostJournal::WithChanges {
-        return refuse(
-            "the volume was not closed in order, and its journal has changes: find it and name it \
-             (--opening journal_path=); -f -f gives them up, and e2fsck -f has to follow",
-        );
-    }
-    Ok(())
 }
 
 /// Brings the copies of the superblock up to date.

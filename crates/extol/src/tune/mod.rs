@@ -57,14 +57,14 @@ mod words;
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, BlockNr, Claim, SharedDevice};
+use extol_block::{BlockDevice, BlockNr, SharedDevice};
 use extol_jbd2::{Handle, recovery};
 use extol_ondisk::{Compat, Geometry, GroupDesc, GroupNr, Incompat, Superblock};
-use extol_vfs::{FsError, kind_of};
+use extol_vfs::FsError;
 
 pub(crate) use text::live;
 
-pub use request::{LostJournal, NewJournal, Request, ReservedBlocks};
+pub use request::{NewJournal, Request, ReservedBlocks};
 pub use words::{DEFAULT_OPTIONS, EXTENDED, FEATURES, JOURNAL, QUOTAS};
 
 use crate::error::{self, OpenError};
@@ -117,24 +117,6 @@ pub enum TuneError {
     Fs(#[from] FsError),
 }
 
-impl TuneError {
-    /// Linux's number for it: that of what failed, or EINVAL.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Refused(_) => 22,
-            Self::Open(error) => error.errno(),
-            Self::Fs(error) => error.errno(),
-        }
-    }
-}
-
-impl From<TuneError> for std::io::Error {
-    fn from(error: TuneError) -> Self {
-        Self::new(kind_of(error.errno()), error)
-    }
-}
-
 type Result<T> = std::result::Result<T, TuneError>;
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
@@ -144,11 +126,10 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 /// Changes properties of the volume on `device`, which is not in use. Durable when this returns.
 ///
 /// # Errors
-/// If the request is refused, the volume cannot be opened or is open, or a write fails.
+/// If the request is refused, the volume cannot be opened, or a write fails.
 pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) -> Result<Tuned> {
     // Said before the log is replayed: most refusals do not depend on what is in it.
     let sb = read_superblock(&**device, None)?;
-    let _claim = Claim::take(&**device, true).map_err(OpenError::from)?;
     if request.clear_mmp {
         return mmp::clear(device, &sb, request);
     }
@@ -165,9 +146,6 @@ pub fn tune(device: &SharedDevice, options: &MountOptions, request: &Request) ->
     })?;
     if let Some(path) = &plan.journal_device {
         return external::attach(device, options, &plan, path);
-    }
-    if plan.drops_journal && external::is(&sb) && !external::is_named(options) {
-        return external::forget(device, &sb, request, &plan);
     }
     let options = &find_journal::with_device(&sb, options)?;
     check_log(device, options, &sb, &plan.sb)?;
@@ -377,7 +355,7 @@ fn change(fs: &MountedFs, request: &Request) -> Result<(Tuned, Left)> {
         made.enter(fs)?;
     }
     if before.r_blocks_count != plan.sb.r_blocks_count {
-        fs.vol.alloc.keep(&plan.sb);
+        fs.vol.alloc.keep_for_root(plan.sb.r_blocks_count);
     }
     fs.vol.journal.checkpoint_all(&[]).map_err(error::journal)?;
     let all = plan.descriptors || parts.checksums.is_some();

@@ -102,7 +102,7 @@ impl Plan {
         plan.journal(before, request)?;
         plan.mmp(request)?;
         plan.orphan_file(request)?;
-        plan.quotas(before, &quota_files(before, &plan.sb, request))?;
+        plan.quotas(before, &request.quotas)?;
         plan.checksums(before, request)?;
         // (The next opening frees the file, as one of the orphan list. That of a volume with errors
         // is not heeded.)
@@ -371,18 +371,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// The quota files that a request names: those of `-Q`, and that of projects, which comes and goes
-/// with the feature, as with tune2fs.
-fn quota_files(before: &Superblock, after: &Superblock, request: &Request) -> Vec<(Kind, bool)> {
-    let mut files = request.quotas.clone();
-    let is = has(after, PROJECT);
-    let is_named = files.iter().any(|(kind, _)| *kind == Kind::Project);
-    if is != has(before, PROJECT) && !is_named {
-        files.push((Kind::Project, is));
-    }
-    files
 }
 
 /// Refuses an encoding for names that have one, as tune2fs does.

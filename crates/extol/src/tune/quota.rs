@@ -104,9 +104,6 @@ pub(super) struct Made(Vec<(Kind, Vec<u8>)>);
 impl Made {
     /// For these kinds of owners.
     pub fn plan(fs: &MountedFs, kinds: &[Kind]) -> Result<Self> {
-        if kinds.is_empty() {
-            return Ok(Self(Vec::new()));
-        }
         let mut used: Vec<HashMap<u32, Entry>> = kinds.iter().map(|_| HashMap::new()).collect();
         quotas::count(fs, &mut |raw, inodes| {
             let ids = Ids::of_inode(raw);
@@ -119,10 +116,10 @@ impl Made {
         })?;
         let files = kinds.iter().zip(used).map(|(kind, used)| Ok((*kind, contents(*kind, used)?)));
         let made = Self(files.collect::<Result<_>>()?);
-        let needed: u64 = made.0.iter().map(|(_, bytes)| room_for(fs, bytes)).sum();
-        if needed > fs.vol.alloc.counters().free {
+        let blocks: u64 = made.0.iter().map(|(_, bytes)| u64::from(blocks(fs, bytes))).sum();
+        if blocks + u64::from(OTHERS) > fs.vol.alloc.counters().free {
             return refuse(format!(
-                "the volume is full: quota files of {needed} blocks do not fit"
+                "the volume is full: quota files of {blocks} blocks do not fit"
             ));
         }
         Ok(made)
@@ -229,21 +226,6 @@ fn contents(kind: Kind, used: HashMap<u32, Entry>) -> std::result::Result<Vec<u8
 
 fn blocks(fs: &MountedFs, bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len().div_ceil(fs.vol.geo.block_len())).unwrap_or(u32::MAX)
-}
-
-/// Clusters that a file may take at most, if each of its blocks lies apart: those, and the nodes of
-/// a map of single blocks (entries of 4 or 12 bytes).
-fn room_for(fs: &MountedFs, bytes: &[u8]) -> u64 {
-    /// Blocks that an inode maps at least.
-    const IN_INODE: u64 = 4;
-    let (data, per_node) = (u64::from(blocks(fs, bytes)), fs.vol.geo.block_len() as u64 / 12 - 1);
-    let mut needed = data;
-    let mut level = data;
-    while level > IN_INODE {
-        level = level.div_ceil(per_node);
-        needed += level;
-    }
-    needed
 }
 
 /// Writes a new file that nothing changes but the volume itself.

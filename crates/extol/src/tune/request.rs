@@ -89,23 +89,9 @@ pub struct Request {
     pub encoding: bool,
     /// Flags of the encoding. They are given together with it.
     pub encoding_flags: Option<u16>,
-    /// The external journal that goes is not there any more.
-    pub lost_journal: LostJournal,
     pub(super) features: Vec<(Feature, bool)>,
     pub(super) quotas: Vec<(Kind, bool)>,
     pub(super) default_options: Vec<(&'static str, bool)>,
-}
-
-/// Whether an external journal may go from its volume without being opened.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum LostJournal {
-    /// It is there, and named by the options.
-    #[default]
-    No,
-    /// It is lost, and the volume was closed in order: the journal was empty.
-    Empty,
-    /// It is lost with the changes that were only in it.
-    WithChanges,
 }
 
 /// A word without the `^` or `-` that stands for "not".
@@ -137,7 +123,7 @@ impl Request {
     /// True if nothing is to be changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self { lost_journal: self.lost_journal, ..Self::default() }
+        *self == Self::default()
     }
 
     /// True if damage of the volume could spread: it is to be checked before.
@@ -188,9 +174,9 @@ impl Request {
         Ok(())
     }
 
-    /// Takes a list of quota files that come (`usrquota`, `grpquota`, `prjquota`; short `usr`,
-    /// `grp`, `prj`), or go by a `^` before the word. The feature is there as long as a file is;
-    /// `prjquota` brings the feature project, which goes with it.
+    /// Takes a list of quota files that come (`usrquota`, `grpquota`, `prjquota`), or go by a `^`
+    /// before the word. The feature is there as long as a file is; `prjquota` brings the feature
+    /// project, which goes with it.
     ///
     /// # Errors
     /// A word that is not known.
@@ -198,9 +184,9 @@ impl Request {
         for word in list.split(',').filter(|word| !word.is_empty()) {
             let (name, on) = switched(word);
             let kind = match name {
-                "usrquota" | "usr" => Kind::User,
-                "grpquota" | "grp" => Kind::Group,
-                "prjquota" | "prj" => Kind::Project,
+                "usrquota" => Kind::User,
+                "grpquota" => Kind::Group,
+                "prjquota" => Kind::Project,
                 _ => {
                     return refuse(format!(
                         "unknown kind of quota '{name}'{}",

@@ -80,17 +80,5 @@ pub const FEATURES: &[&str] = &[
 /// Words that `Request::set_journal` takes.
 pub const JOURNAL: &[&str] = &["size=", "fast_commit_size=", "location=", "device="];
 /// Words that `Request::set_quotas` takes.
-pub const QUOTAS: &[&str] = &[
-    "usrquota",
-    "grpquota",
-    "prjquota",
-    "^usrquota",
-    "^grpquota",
-    "^prjquota",
-    "usr",
-    "grp",
-    "prj",
-    "^usr",
-    "^grp",
-    "^prj",
-];
+pub const QUOTAS: &[&str] =
+    &["usrquota", "grpquota", "prjquota", "^usrquota", "^grpquota", "^prjquota"];

@@ -39,7 +39,7 @@ use foldhash::fast::RandomState;
 
 use super::sharing::Noted;
 use super::value::{self, Values};
-use crate::alloc::{Claim, Run};
+use crate::alloc::Run;
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::fast_commit::reason::Reason;
@@ -241,7 +241,7 @@ fn rewrite(vol: &Volume, h: &mut Handle, old: &BlockArea, bytes: &[u8], hash: u3
 
 /// Takes and fills a new block.
 fn create(vol: &Volume, h: &mut Handle, node: &Node, bytes: &[u8], hash: u32) -> Result<BlockNr> {
-    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(node.ino), Claim::Root)?;
+    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(node.ino))?;
     let buf = h.create(nr).map_err(error::journal)?;
     modify(vol, h, &buf, |b| b.copy_from_slice(bytes))?;
     note(&mut vol.sharing.noted.lock(), hash, nr);

@@ -67,7 +67,7 @@ fn work(fs: &Arc<Ext4>, device: &RecordingDevice) -> Vec<Promise> {
         fs.symlink("a plain secret. ".repeat(1 + number), format!("{path} link")).unwrap();
         if number % 4 == 0 {
             let to = format!("/tree/moved: a plain secret. {number}");
-            fs.rename(&path, &to).unwrap();
+            fs.rename_path(&path, &to).unwrap();
             fs.sync().unwrap();
             promise(&to, &contents);
         }

@@ -162,11 +162,11 @@ fn refused(fs: &Arc<Ext4>) {
     assert_eq!(fs.create_dir(file.path()), Err(FsError::Exists));
     assert_eq!(fs.link(plain, dir, b"new").err(), Some(FsError::NoKey));
     let none = RenameFlags::empty();
-    assert_eq!(fs.rename_at(root, b"plain", dir, b"new", none), Err(FsError::NoKey));
+    assert_eq!(fs.rename(root, b"plain", dir, b"new", none), Err(FsError::NoKey));
     let name = file.file_name();
-    assert_eq!(fs.rename_at(dir, name.as_bytes(), root, b"out", none), Err(FsError::NoKey));
+    assert_eq!(fs.rename(dir, name.as_bytes(), root, b"out", none), Err(FsError::NoKey));
     let swap = RenameFlags::EXCHANGE;
-    assert_eq!(fs.rename_at(root, b"plain", dir, name.as_bytes(), swap), Err(FsError::NoKey));
+    assert_eq!(fs.rename(root, b"plain", dir, name.as_bytes(), swap), Err(FsError::NoKey));
     assert_eq!(fs.write(file.ino(), 0, b"x").err(), Some(FsError::NoKey));
     let shorter = SetAttr { size: Some(1), ..SetAttr::default() };
     assert_eq!(fs.setattr(file.ino(), &shorter).err(), Some(FsError::NoKey));
@@ -177,8 +177,8 @@ fn refused(fs: &Arc<Ext4>) {
     fs.hard_link(file.path(), "/linked").unwrap();
     assert_eq!(fs.read_file("/linked"), Err(FsError::NoKey));
     fs.remove_file("/linked").unwrap();
-    fs.rename("/dir", "/moved").unwrap();
-    fs.rename("/moved", "/dir").unwrap();
+    fs.rename_path("/dir", "/moved").unwrap();
+    fs.rename_path("/moved", "/dir").unwrap();
     fs.remove_file("/plain").unwrap();
 }
 

@@ -142,7 +142,7 @@ impl Extol<'_> {
             Change::Dir { path } => volume.create_dir(at(path)),
             Change::Symlink { target, path } => volume.symlink(target, at(path)),
             Change::Link { from, to } => volume.hard_link(at(from), at(to)),
-            Change::Rename { from, to } => volume.rename(at(from), at(to)),
+            Change::Rename { from, to } => volume.rename_path(at(from), at(to)),
             Change::Exchange { from, to } => {
                 volume.rename_with(at(from), at(to), RenameFlags::EXCHANGE)
             }

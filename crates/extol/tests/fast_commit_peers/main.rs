@@ -168,7 +168,7 @@ fn rename_over() {
     rig.fs.sync().unwrap();
     // The target's last name goes.
     rig.put("/temporary", b"new");
-    rig.fs.rename("/temporary", "/target").unwrap();
+    rig.fs.rename_path("/temporary", "/target").unwrap();
     rig.fsync("/target");
     rig.cut().assert_recovered("rename over", |dir| {
         holds(dir, "target", b"new");
@@ -178,7 +178,7 @@ fn rename_over() {
     // The target keeps a name.
     rig.fs.sync().unwrap();
     rig.put("/temporary", b"newer");
-    rig.fs.rename("/temporary", "/second").unwrap();
+    rig.fs.rename_path("/temporary", "/second").unwrap();
     rig.fsync("/second");
     rig.cut().assert_recovered("rename over, two names", |dir| {
         holds(dir, "second", b"newer");
@@ -207,7 +207,7 @@ fn deleted_files() {
     let commits = rig.commits(|| {
         rig.put("/save", b"saved");
         rig.fsync("/save");
-        rig.fs.rename("/save", "/file0").unwrap();
+        rig.fs.rename_path("/save", "/file0").unwrap();
         fsync_root();
     });
     assert_eq!(commits, (2, 0), "saved");

@@ -37,7 +37,8 @@ impl Rig {
             return None;
         }
         let device = Arc::new(MemDevice::new(SIZE));
-        let mut how = MkfsOptions::default().with(|o| o.features = vec!["fast_commit".into()]);
+        let mut how =
+            MkfsOptions { features: vec!["fast_commit".into()], ..MkfsOptions::default() };
         how.features.extend(features.iter().map(|one| (*one).into()));
         how.journal.fast_commit_kib = Some(64);
         how.block_size = Some(BLOCK as u32);

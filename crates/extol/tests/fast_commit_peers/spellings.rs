@@ -105,7 +105,7 @@ fn carry_out(fs: &Arc<Ext4>, step: Step) {
         Create(name) => fs.write_file(path(name), name.as_bytes()),
         Link(from, to) => fs.hard_link(path(from), path(to)),
         Unlink(name) => fs.remove_file(path(name)),
-        Rename(from, to) => fs.rename(path(from), path(to)),
+        Rename(from, to) => fs.rename_path(path(from), path(to)),
     }
     .unwrap_or_else(|e| panic!("{step:?}: {e}"));
 }

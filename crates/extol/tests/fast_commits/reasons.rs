@@ -25,12 +25,16 @@ struct Rig {
 impl Rig {
     fn new(features: &[&str], inodes: Option<u64>) -> Self {
         let device = Arc::new(MemDevice::new(32 << 20));
-        let how = MkfsOptions::default().with(|o| {
-            o.features =
-                ["fast_commit"].iter().chain(features).map(|name| (*name).to_owned()).collect();
-            o.block_size = Some(BLOCK as u32);
-            o.inodes = inodes;
-        });
+        let how = MkfsOptions {
+            features: ["fast_commit"]
+                .iter()
+                .chain(features)
+                .map(|name| (*name).to_owned())
+                .collect(),
+            block_size: Some(BLOCK as u32),
+            inodes,
+            ..MkfsOptions::default()
+        };
         mkfs(&*device, &how, &mut |_| {}).unwrap();
         let options = MountOptions::default().without_threads();
         let fs = Ext4::open(device as SharedDevice, &options).unwrap();
@@ -97,11 +101,11 @@ fn each_reason_is_counted_once() {
         rig.a
     });
     rig.expect(Reason::CrossRename, |rig| {
-        rig.fs.rename_at(rig.root, b"a", rig.root, b"b", RenameFlags::EXCHANGE).unwrap();
+        rig.fs.rename(rig.root, b"a", rig.root, b"b", RenameFlags::EXCHANGE).unwrap();
         rig.a
     });
     rig.expect(Reason::DirRename, |rig| {
-        rig.fs.rename_at(rig.root, b"sub", rig.root, b"moved", RenameFlags::empty()).unwrap();
+        rig.fs.rename(rig.root, b"sub", rig.root, b"moved", RenameFlags::empty()).unwrap();
         rig.fs.write(rig.a, 0, b"x").unwrap();
         rig.a
     });
@@ -152,7 +156,7 @@ fn a_name_that_is_spelled_anew_is_counted() {
     rig.fs.sync().unwrap();
     let rename = |from: &str, to: &str| {
         let (from, to) = (from.as_bytes(), to.as_bytes());
-        rig.fs.rename_at(rig.sub, from, rig.sub, to, RenameFlags::empty()).unwrap();
+        rig.fs.rename(rig.sub, from, rig.sub, to, RenameFlags::empty()).unwrap();
     };
     let before = rig.fast();
     let file = rig.make_in(rig.sub, "Straße", NewNode::Regular);

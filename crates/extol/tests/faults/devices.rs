@@ -45,17 +45,19 @@ pub struct Base {
 impl Base {
     pub fn new(external: bool) -> Self {
         let volume = Arc::new(MemDevice::new(5 << 20));
-        let mut options = MkfsOptions::default().with(|o| {
-            o.block_size = Some(1024);
-            o.blocks_per_group = Some(2048);
-            o.inodes = Some(288);
-        });
+        let mut options = MkfsOptions {
+            block_size: Some(1024),
+            blocks_per_group: Some(2048),
+            inodes: Some(288),
+            ..MkfsOptions::default()
+        };
         let log = external.then(|| {
             let log = Arc::new(MemDevice::new((1 << 20) + (64 << 10)));
-            let journal = MkfsOptions::default().with(|o| {
-                o.features = vec!["journal_dev".into()];
-                o.block_size = Some(1024);
-            });
+            let journal = MkfsOptions {
+                features: vec!["journal_dev".into()],
+                block_size: Some(1024),
+                ..MkfsOptions::default()
+            };
             mkfs(&*log, &journal, &mut |_| {}).unwrap();
             log
         });

@@ -200,7 +200,7 @@ impl Ledger {
             let entry = s.remove(&name).expect("it is there");
             s.insert(new.clone(), entry);
         });
-        fs.rename(self.path(&name), self.path(&new))?;
+        fs.rename_path(self.path(&name), self.path(&new))?;
         self.sync_dir(fs)
     }
 
@@ -220,7 +220,7 @@ impl Ledger {
             let entry = s.remove(&new).expect("it is there");
             s.insert(name.clone(), entry);
         });
-        fs.rename(self.path(&new), self.path(&name))?;
+        fs.rename_path(self.path(&new), self.path(&name))?;
         self.sync_dir(fs)
     }
 

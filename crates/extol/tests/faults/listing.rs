@@ -16,11 +16,12 @@ const IN_A_BLOCK: usize = 14;
 
 fn volume(features: &str) -> MemDevice {
     let volume = Arc::new(MemDevice::new(5 << 20));
-    let options = MkfsOptions::default().with(|o| {
-        o.block_size = Some(1024);
-        o.inodes = Some(288);
-        o.features = vec![features.into()];
-    });
+    let options = MkfsOptions {
+        block_size: Some(1024),
+        inodes: Some(288),
+        features: vec![features.into()],
+        ..MkfsOptions::default()
+    };
     mkfs(&*volume, &options, &mut |_| {}).unwrap();
     let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options).unwrap();

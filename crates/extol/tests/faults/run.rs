@@ -26,8 +26,10 @@ const STEPS: usize = 150;
 const CODE_EIO: u8 = 2;
 
 fn checked(volume: &MemDevice, log: Option<&MemDevice>) -> Report {
-    let options = CheckOptions::default()
-        .with(|o| o.journal = log.map(|l| Arc::new(l.snapshot()) as SharedDevice));
+    let options = CheckOptions {
+        journal: log.map(|l| Arc::new(l.snapshot()) as SharedDevice),
+        ..CheckOptions::default()
+    };
     extol_check::check(Arc::new(volume.snapshot()), &options, &mut |_| {}).unwrap()
 }
 

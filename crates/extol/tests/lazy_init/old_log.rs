@@ -26,20 +26,20 @@ impl Disks {
 
     /// `lazy`: the log's blocks stay as they are.
     fn make(&self, features: &str, lazy: bool) {
-        let mut options = lazily(features).with(|o| {
-            o.uuid = Some("3b241101-e2bb-4255-8caf-4136c566a962".into());
-            o.now = Some(1_700_000_000);
-            o.overwrite = true;
-        });
+        let mut options = MkfsOptions {
+            uuid: Some("3b241101-e2bb-4255-8caf-4136c566a962".into()),
+            now: Some(1_700_000_000),
+            ..lazily(features)
+        };
         options.extended.hash_seed = Some([5; 16]);
         options.extended.lazy_journal_init = lazy;
         if let Some(journal) = &self.journal {
-            let mut log = MkfsOptions::default().with(|o| {
-                o.block_size = Some(1024);
-                o.features = vec!["journal_dev".into()];
-                o.overwrite = true;
-                o.uuid = Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".into());
-            });
+            let mut log = MkfsOptions {
+                block_size: Some(1024),
+                features: vec!["journal_dev".into()],
+                uuid: Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".into()),
+                ..MkfsOptions::default()
+            };
             log.set_extended("nodiscard").expect("options");
             log.extended.lazy_journal_init = lazy;
             mkfs(&**journal, &log, &mut |_| {}).expect("mkfs");
@@ -149,7 +149,7 @@ fn an_old_log_is_never_replayed() {
 fn the_fast_commit_area_is_zeroed() {
     let disks = Disks::new(false);
     // Large groups, so that the journal lies in one piece.
-    let mut options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
     options.features.push("fast_commit".into());
     options.set_extended("nodiscard,lazy_journal_init=1").expect("options");
     mkfs(&*disks.volume, &options, &mut |_| {}).expect("mkfs");

@@ -26,12 +26,13 @@ pub fn garbage(size: u64) -> MemDevice {
 
 /// Options of Extol's mkfs for small groups, tables not zeroed.
 pub fn lazily(features: &str) -> MkfsOptions {
-    let mut options = MkfsOptions::default().with(|o| {
-        o.block_size = Some(1024);
-        o.blocks_per_group = Some(1024);
-        o.inodes = Some(1024);
-        o.features = vec![features.to_owned()];
-    });
+    let mut options = MkfsOptions {
+        block_size: Some(1024),
+        blocks_per_group: Some(1024),
+        inodes: Some(1024),
+        features: vec![features.to_owned()],
+        ..MkfsOptions::default()
+    };
     options.set_extended("lazy_itable_init=1,nodiscard").expect("options");
     options
 }

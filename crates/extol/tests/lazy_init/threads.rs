@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use extol::Ext4;
 use extol::device::{BlockDevice, MemDevice, Result as DeviceResult, SharedDevice};
-use extol::mkfs::mkfs;
+use extol::mkfs::{MkfsOptions, mkfs};
 use extol::resize::Target;
 use extol::vfs::FileSystem as _;
 use extol_devices::CountingDevice;
@@ -317,10 +317,7 @@ fn a_volume_that_grows_begins_again() {
     let device = garbage(SIZE);
     // (The log of so small a volume cannot hold a change of all reserved lists.)
     let options = lazily("^resize_inode");
-    let half = options.with(|o| {
-        o.size = Some(SIZE / 2);
-        o.inodes = Some(512);
-    });
+    let half = MkfsOptions { size: Some(SIZE / 2), inodes: Some(512), ..options };
     mkfs(&device, &half, &mut |_| {}).expect("mkfs");
     let device = Gated::new(device);
     device.open_gate();

@@ -137,7 +137,7 @@ fn step(fs: &Ext4, dir: u32, dice: &mut Dice) {
         (9, Some(ino)) => drop(may(fs.removexattr(ino, attribute(dice)), "removexattr")),
         (10, Some(ino)) => drop(may(fs.link(ino, dir, &other), "link")),
         (11, Some(_)) => {
-            may(fs.rename_at(dir, &name, dir, &other, RenameFlags::empty()), "rename");
+            may(fs.rename(dir, &name, dir, &other, RenameFlags::empty()), "rename");
         }
         (12 | 13, Some(_)) => drop(may(fs.unlink(dir, &name), "unlink")),
         (14, Some(ino)) => drop(may(fs.fsync(ino, false), "fsync")),
@@ -339,30 +339,6 @@ fn tuned(dev: &Arc<MemDevice>, features: &str) -> Result<(), TuneError> {
     request.set_features(features).unwrap();
     let device: extol_block::SharedDevice = Arc::clone(dev) as _;
     tune(&device, &MountOptions::default(), &request).map(drop)
-}
-
-/// A directory that hands down its project takes no name of another project.
-#[test]
-fn names_stay_in_their_project() {
-    const HANDS_DOWN: u32 = 0x2000_0000;
-    let dev = image("32M", &["-t", "ext4", "-b", "1024", "-O", "quota,project"]);
-    let fs = opened(&dev, "");
-    let creds = Creds { uid: 0, gid: 0 };
-    let new = |dir, name: &[u8], kind| fs.create(dir, name, kind, 0o755, 0, creds).unwrap();
-    let dir = new(ROOT, b"p", NewNode::Directory);
-    let flags = Some(0x8_0000 | HANDS_DOWN);
-    let set = SetAttr { flags, project: Some(9), ..SetAttr::default() };
-    fs.setattr(dir.id.ino, &set).unwrap();
-    let file = new(ROOT, b"file", NewNode::Regular);
-    let (dir, file) = (dir.id.ino, file.id.ino);
-    assert_eq!(fs.link(file, dir, b"new").map(drop), Err(FsError::CrossDevice));
-    let moved = fs.rename_at(ROOT, b"file", dir, b"new", RenameFlags::empty());
-    assert_eq!(moved, Err(FsError::CrossDevice));
-    let own = new(dir, b"own", NewNode::Regular).id.ino;
-    fs.link(own, dir, b"new").unwrap();
-    fs.link(own, ROOT, b"new").unwrap();
-    fs.unmount().unwrap();
-    assert_clean(&dev, "links");
 }
 
 #[test]

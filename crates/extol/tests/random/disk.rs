@@ -63,13 +63,14 @@ impl Disk {
             return Self { variant, volume, log: None, under: Under::Plain };
         }
         let log = Arc::new(MemDevice::new(8 << 20));
-        let journal = MkfsOptions::default().with(|o| {
-            o.features = vec!["journal_dev".into()];
-            o.block_size = Some(4096);
-        });
+        let journal = MkfsOptions {
+            features: vec!["journal_dev".into()],
+            block_size: Some(4096),
+            ..MkfsOptions::default()
+        };
         mkfs(&*log, &journal, &mut |_| {}).unwrap();
         let volume = Arc::new(MemDevice::new(64 << 20));
-        let mut options = MkfsOptions::default().with(|o| o.block_size = Some(4096));
+        let mut options = MkfsOptions { block_size: Some(4096), ..MkfsOptions::default() };
         options.journal.device_path = Some("the journal".into());
         options.journal.device =
             Some(JournalDevice { device: Arc::clone(&log) as SharedDevice, rdev: 0 });

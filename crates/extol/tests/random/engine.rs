@@ -158,7 +158,7 @@ impl Engine {
             Op::Rmdir { dir, name } => fs.rmdir(self.refer(*dir).ino(), name)?,
             Op::Rename { dir, name, new_dir, new_name, flags } => {
                 let (dir, new_dir) = (self.refer(*dir), self.refer(*new_dir));
-                fs.rename_at(dir.ino(), name, new_dir.ino(), new_name, *flags)?;
+                fs.rename(dir.ino(), name, new_dir.ino(), new_name, *flags)?;
             }
             Op::Chmod { node, perm } => {
                 let set = SetAttr { perm: Some(*perm), ..SetAttr::default() };

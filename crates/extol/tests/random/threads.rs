@@ -44,7 +44,7 @@ fn change_shared(fs: &Arc<Ext4>, shared: &[Inode; 2], rng: &mut SmallRng) {
         6 | 7 => {
             let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE]
                 [rng.random_range(0..3)];
-            fs.rename_at(dir.ino(), name.as_bytes(), other.ino(), new_name.as_bytes(), flags)
+            fs.rename(dir.ino(), name.as_bytes(), other.ino(), new_name.as_bytes(), flags)
         }
         8 => dir
             .lookup(&name)

@@ -206,7 +206,6 @@ fn little_room() {
         let image = prepared(layout);
         let limit = limit(&image);
         let fs = image.open();
-        fs.set_reserved_clusters(0);
         let ino = common::file(&fs, fs.root(), "ballast");
         let mut at = 0;
         // Files that fill everything; then so many blocks in front of the limit are freed.

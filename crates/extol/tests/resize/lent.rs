@@ -198,7 +198,7 @@ fn is_journal_inode(repair: &str) -> bool {
 
 /// Errors, but for that inode.
 fn errors(device: &MemDevice) -> Vec<Finding> {
-    let options = CheckOptions::default().with(|o| o.recovery = extol_check::Recovery::InMemory);
+    let options = CheckOptions { recovery: extol_check::Recovery::InMemory, ..Default::default() };
     let device = Arc::new(device.snapshot());
     let mut found = extol_check::check(device, &options, &mut |_| {}).unwrap().findings;
     found.retain(|finding| finding.severity == Severity::Error);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use extol::tune::{LostJournal, Request, tune};
+use extol::tune::tune;
 use extol_block::open::Slice;
 use extol_block::{BlockDevice, FileDevice, MemDevice, OpenOptions, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
@@ -228,55 +228,4 @@ fn crashes(options: &str) {
         }
     }
     assert_eq!(seen.len(), 2, "{options}");
-}
-
-/// A journal that is lost goes from a volume that was closed in order by one word, from another one
-/// by two, and e2fsck repairs what was only in it.
-#[test]
-fn a_journal_that_is_lost_is_given_up() {
-    if !testkit::require(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
-        return;
-    }
-    let given_up = |lost| {
-        let mut request = request("-O ^has_journal");
-        request.lost_journal = lost;
-        request
-    };
-    for crashed in [false, true] {
-        let what = format!("crashed: {crashed}");
-        let image =
-            Image::new("12M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal,^orphan_file"]);
-        image.with(|fs| fill_some(fs, 8));
-        let dir = tempfile::tempdir().unwrap();
-        let log = journal(dir.path(), "1024", "2M");
-        let mut attach = Request::default();
-        attach.set_journal(&format!("device={}", log.display())).unwrap();
-        let plain = MountOptions::default().without_threads();
-        tune(&opened(&image.path), &plain, &attach).unwrap();
-        let fs = Ext4::open(opened(&image.path), &with_log(opened(&log))).unwrap();
-        fs.write_file("/last", b"contents").unwrap();
-        if crashed {
-            fs.crash();
-        } else {
-            fs.unmount().unwrap();
-        }
-        drop(fs);
-        std::fs::remove_file(&log).unwrap();
-        let bytes = std::fs::read(&image.path).unwrap();
-        let refusals = [(LostJournal::No, true), (LostJournal::Empty, crashed)];
-        for (lost, _) in refusals.into_iter().filter(|(_, refused)| *refused) {
-            let error = tune(&opened(&image.path), &plain, &given_up(lost)).expect_err(&what);
-            assert!(error.to_string().contains("--opening journal_path="), "{what}: {error}");
-            assert!(std::fs::read(&image.path).unwrap() == bytes, "{what}: {lost:?} has written");
-        }
-        let lost = if crashed { LostJournal::WithChanges } else { LostJournal::Empty };
-        let done = tune(&opened(&image.path), &plain, &given_up(lost)).expect(&what);
-        assert_eq!(done.notes.iter().any(|note| note.contains("e2fsck -f")), crashed, "{done:?}");
-        let (code, text) = run("e2fsck", &["-fy"], &image.path);
-        assert!(code <= 1, "{what}: {text}");
-        image.assert_clean(&what);
-        let fs = Ext4::open(opened(&image.path), &plain).expect(&what);
-        assert!(crashed || fs.read_file("/last").unwrap() == b"contents");
-        fs.unmount().unwrap();
-    }
 }

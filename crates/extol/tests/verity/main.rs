@@ -229,7 +229,7 @@ fn the_contents_cannot_change_and_all_else_can() {
     fs.fsync(ino, false).unwrap();
     fs.setxattr(ino, b"user.a", b"value", XattrSet::Any).unwrap();
     fs.link(ino, fs.root(), b"hard").unwrap();
-    fs.rename_at(fs.root(), b"file", fs.root(), b"moved", RenameFlags::empty()).unwrap();
+    fs.rename(fs.root(), b"file", fs.root(), b"moved", RenameFlags::empty()).unwrap();
     fs.defragment(ino).unwrap();
     assert!(read_all(&fs, ino).unwrap() == contents);
     fs.unmount().unwrap();

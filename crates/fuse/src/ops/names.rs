@@ -163,7 +163,7 @@ impl Context<'_> {
         }
         let name = args.name()?;
         let new_name = args.name()?;
-        Ok(self.fs.rename_at(self.ino(request.nodeid)?, name, new_dir, new_name, flags)?)
+        Ok(self.fs.rename(self.ino(request.nodeid)?, name, new_dir, new_name, flags)?)
     }
 }
 

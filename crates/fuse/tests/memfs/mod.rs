@@ -243,7 +243,7 @@ impl FileSystem for MemFs {
         state.drop_link(ino)
     }
 
-    fn rename_at(
+    fn rename(
         &self,
         dir: u32,
         name: &[u8],

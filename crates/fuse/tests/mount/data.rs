@@ -46,10 +46,7 @@ fn holes_and_fallocate() {
 
 #[test]
 fn seeks_do_not_starve_the_writes_they_cause() {
-    let config = MountConfig::default().with(|o| {
-        o.max_threads = 2;
-        o.writeback_cache = true;
-    });
+    let config = MountConfig { max_threads: 2, writeback_cache: true, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     std::thread::scope(|scope| {
         for n in 0..8_u64 {
@@ -73,10 +70,8 @@ fn seeks_do_not_starve_the_writes_they_cause() {
 /// no request for times.
 #[test]
 fn written_through() {
-    let config = MountConfig::default().with(|o| {
-        o.writeback_cache = false;
-        o.allow_other = true;
-    });
+    let config =
+        MountConfig { writeback_cache: false, allow_other: true, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     let file = File::options().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
     file.write_all_at(b"hello, world", 0).unwrap();

@@ -101,7 +101,7 @@ pub(crate) fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounte
         );
         return None;
     }
-    let config = config.clone().with(|o| o.io_uring = Some(io_uring));
+    let config = MountConfig { io_uring: Some(io_uring), ..config.clone() };
     let mount = Mount::new(fs.clone(), dir.path(), &config).unwrap();
     let transport = if io_uring { Transport::IoUring } else { Transport::Device };
     assert_eq!((mount.transport(), mount.note()), (transport, None));
@@ -112,7 +112,7 @@ pub(crate) fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounte
 }
 
 pub(crate) fn mount() -> Option<Mounted> {
-    mount_with(true, &MountConfig::default().with(|o| o.allow_other = true))
+    mount_with(true, &MountConfig { allow_other: true, ..MountConfig::default() })
 }
 
 /// Runs a shell command as an ordinary user.

@@ -64,7 +64,7 @@ impl Drop for AtOnce<'_> {
 #[test]
 fn fsyncs_are_answered_later() {
     const FILES: usize = 12;
-    let config = MountConfig::default().with(|o| o.max_threads = 2);
+    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     std::thread::scope(|scope| {
         let at_once = AtOnce(&m.fs);
@@ -119,7 +119,7 @@ impl Drop for Thaw<'_> {
 /// done.
 #[test]
 fn a_freeze_leaves_a_worker_that_reads() {
-    let config = MountConfig::default().with(|o| o.max_threads = 2);
+    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     for n in 0..8 {
         // The kernel lets one name at a time into a directory.

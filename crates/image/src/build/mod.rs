@@ -43,7 +43,6 @@ use crate::mkfs::inodes::lost_and_found_blocks;
 use crate::mkfs::plan::{Contents, Plan};
 use crate::mkfs::quota::Usage;
 use crate::mkfs::{self, MkfsOptions, MkfsProgress, Stage, Summary};
-use crate::overwrite;
 use crate::source::Source;
 use crate::tree::{Kind, Limits, NodeId, TimesId, Tree, TreeBuilder, XattrSetId};
 use digest::Content;
@@ -82,7 +81,6 @@ pub enum Free {
 
 /// How a volume is built.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct BuildOptions {
     /// Options of mkfs. Of those that are random by default (UUID, hash seed) and the time, each
     /// that is not given comes from the files.
@@ -100,16 +98,6 @@ pub struct BuildOptions {
     pub threads: usize,
     /// The time of the making, in seconds since 1970. Default: that of the newest file.
     pub source_date_epoch: Option<u64>,
-}
-
-impl BuildOptions {
-    /// These options, changed: `BuildOptions::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
 }
 
 /// What is being done.
@@ -244,7 +232,6 @@ pub fn build_tree(
     if options.mkfs.only_superblocks {
         return Err(BuildError::Refused("-S writes no files: leave out -S or -d".into()));
     }
-    let _claim = overwrite::claim(device, &options.mkfs)?;
     let tested = mkfs::tested(device, &options.mkfs, &mut |p: MkfsProgress| {
         let stage = BuildStage::Mkfs(p.stage);
         let _ = progress(BuildProgress { stage, done: p.done, total: p.total });

@@ -366,7 +366,7 @@ impl<'a> Writing<'a, '_, '_> {
         if let Some(tail) = stored.tail(self.geo, &needs.values) {
             inode.tail = tail;
         }
-        inode.blocks += stored.charged() / 512;
+        inode.blocks += stored.charged(self.geo) / 512;
         let user = self.users.entry(set).or_default();
         let (nr, first) = (Stored::block_of(*user), stored.needs_block(*user));
         *user += 1;

@@ -2,19 +2,11 @@
 //! block. Inodes with equal attributes share the block, as many as a block may have users. With the
 //! feature ea_inode, the longest values of those that do not fit get inodes of their own, one for
 //! equal ones.
-//!
-//! A source chooses how many attributes a set has and how many files have it, so what is done for a
-//! set is done once for all of them: division, charges, hashes of values.
-//!
-//! - BX-1: the work for a set grows with its bytes, and that for a file with what its inode and its
-//!   block name, never with the values ([`Stored::new`], [`Values::hash`]).
 
 use extol_ondisk::acl::Acl;
 use extol_ondisk::xattr::{self, MAX_REFCOUNT, XattrEntry, index};
 use extol_ondisk::{FsSeed, Geometry, Incompat, Inode, InodeNr};
-use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
 
 /// The attributes of one set, as they are stored.
 #[derive(Debug, Default)]
@@ -25,8 +17,6 @@ pub(super) struct Stored {
     pub(super) in_block: Vec<XattrEntry>,
     /// Inodes that have the set.
     pub(super) users: u64,
-    /// Values in inodes of their own, and the bytes that they count for, in a file.
-    named: (u64, u64),
 }
 
 /// Values in inodes of their own, which are behind those of all files.
@@ -34,30 +24,8 @@ pub(super) struct Stored {
 pub(super) struct Values {
     /// The inode of the first one.
     first: u32,
-    all: Vec<Value>,
-    by_value: HashMap<Arc<[u8]>, u32>,
-}
-
-/// A value in an inode of its own.
-#[derive(Debug)]
-struct Value {
-    bytes: Arc<[u8]>,
-    /// The hash of the bytes, with the seed that it comes from.
-    hash: OnceLock<(FsSeed, u32)>,
-}
-
-impl Value {
-    fn hash(&self, seed: FsSeed) -> u32 {
-        let hashed = || {
-            #[cfg(test)]
-            tests::count(self.bytes.len());
-            (seed, xattr::value_hash(&self.bytes, seed))
-        };
-        match *self.hash.get_or_init(hashed) {
-            (of, hash) if of == seed => hash,
-            _ => hashed().1,
-        }
-    }
+    all: Vec<Vec<u8>>,
+    by_value: HashMap<Vec<u8>, u32>,
 }
 
 /// Longest value that Linux sets.
@@ -76,7 +44,7 @@ impl Values {
 
     /// All of them, with their inodes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (InodeNr, &[u8])> {
-        (self.first..).map(InodeNr).zip(self.all.iter().map(|value| &*value.bytes))
+        (self.first..).map(InodeNr).zip(self.all.iter().map(|value| &value[..]))
     }
 
     /// The inode of a value.
@@ -85,23 +53,22 @@ impl Values {
             return Some(InodeNr(*nr));
         }
         let nr = self.first.checked_add(self.len())?;
-        let bytes: Arc<[u8]> = value.into();
-        self.by_value.insert(bytes.clone(), nr);
-        self.all.push(Value { bytes, hash: OnceLock::new() });
+        self.all.push(value.to_vec());
+        self.by_value.insert(value.to_vec(), nr);
         Some(InodeNr(nr))
     }
 
     /// The value that an entry names.
-    fn of(&self, entry: &XattrEntry) -> Option<&Value> {
-        self.all.get(entry.value_inum.wrapping_sub(self.first) as usize)
+    fn of(&self, entry: &XattrEntry) -> &[u8] {
+        let at = entry.value_inum.wrapping_sub(self.first) as usize;
+        self.all.get(at).map_or(&[], |value| value)
     }
 
     /// Gives the hashes that come from the volume's seed to entries that name values.
     fn hash(&self, entries: &mut [XattrEntry], seed: FsSeed) {
         for entry in entries.iter_mut().filter(|entry| entry.has_inode()) {
-            if let Some(value) = self.of(entry) {
-                entry.hash = xattr::value_entry_hash(&entry.name, value.hash(seed));
-            }
+            let hash = xattr::value_hash(self.of(entry), seed);
+            entry.hash = xattr::value_entry_hash(&entry.name, hash);
         }
     }
 }
@@ -157,68 +124,43 @@ fn room(geo: &Geometry) -> usize {
     Inode::new_empty(geo).tail.len()
 }
 
-/// Which attributes go into the inode. `None`: the others do not fit into a block.
-fn divided(geo: &Geometry, all: &[XattrEntry]) -> Option<Vec<bool>> {
-    #[cfg(test)]
-    tests::count(all.len());
-    let (mut inside, mut in_block) = (xattr::ibody_space(&[]), xattr::block_space(&[]));
-    // The smallest first would move most of them inside; what Linux looks for most often, access
-    // control lists and labels, are the small ones, and come first by their numbers.
-    let into_inode = |entry: &XattrEntry| {
-        let is_inside = inside + entry.space() <= room(geo);
-        *(if is_inside { &mut inside } else { &mut in_block }) += entry.space();
-        is_inside
-    };
-    let is_inside = all.iter().map(into_inode).collect();
-    (in_block <= geo.block_len()).then_some(is_inside)
-}
-
 impl Stored {
-    /// Divides the attributes of a set between inode, block, and values in inodes of their own: as
-    /// few of these as the rest needs.
+    /// Divides the attributes of a set between inode, block, and values in inodes of their own.
     pub(super) fn new(
         geo: &Geometry,
         mut all: Vec<XattrEntry>,
         values: &mut Values,
     ) -> Result<Self, Refused> {
         all.sort_by(|a, b| (a.index, &a.name).cmp(&(b.index, &b.name)));
-        // The longest goes first, of equal ones the last.
-        let mut order: Vec<usize> = match geo.incompat().contains(Incompat::EA_INODE) {
-            true => (0..all.len()).filter(|&at| !all[at].value.is_empty()).collect(),
-            false => Vec::new(),
-        };
-        order.sort_unstable_by_key(|&at| Reverse((all[at].value.len(), at)));
-        let mut longest = order.into_iter();
-        let mut space: usize = all.iter().map(XattrEntry::space).sum();
         loop {
-            // What is larger than both together is not divided, however many entries it has.
-            let may_fit = space <= room(geo) + geo.block_len();
-            if let Some(is_inside) = may_fit.then(|| divided(geo, &all)).flatten() {
-                return Ok(Self::of(geo, all, &is_inside));
+            match Self::divided(geo, all.clone()) {
+                Err(Refused::Size) if geo.incompat().contains(Incompat::EA_INODE) => {}
+                divided => return divided,
             }
-            let entry = longest.next().and_then(|at| all.get_mut(at)).ok_or(Refused::Size)?;
-            if entry.value.len() > LONGEST {
-                return Err(Refused::Size);
-            }
-            space -= entry.space();
+            let longest = all.iter_mut().max_by_key(|entry| entry.value.len());
+            let longest = longest.filter(|entry| (1..=LONGEST).contains(&entry.value.len()));
+            let Some(entry) = longest else { return Err(Refused::Size) };
             let ino = values.ino(&entry.value).ok_or(Refused::Size)?;
             let size = entry.value_size;
             *entry = XattrEntry::in_inode(entry.index, &entry.name, ino, size, 0);
-            space += entry.space();
         }
     }
 
-    fn of(geo: &Geometry, all: Vec<XattrEntry>, is_inside: &[bool]) -> Self {
-        let cluster = geo.cluster_blocks(1) * geo.block_len() as u64;
-        let mut stored = Self::default();
-        for (entry, is_inside) in all.into_iter().zip(is_inside) {
-            if entry.has_inode() {
-                stored.named.0 += 1;
-                stored.named.1 += u64::from(entry.value_size).next_multiple_of(cluster);
+    fn divided(geo: &Geometry, all: Vec<XattrEntry>) -> Result<Self, Refused> {
+        let room = room(geo);
+        let (mut inside, mut in_block) = (Vec::new(), Vec::new());
+        // The smallest first would move most of them inside; what Linux looks for most often,
+        // access control lists and labels, are the small ones, and come first by their numbers.
+        for entry in all {
+            inside.push(entry);
+            if xattr::ibody_space(&inside) > room {
+                in_block.extend(inside.pop());
             }
-            if *is_inside { stored.inside.push(entry) } else { stored.in_block.push(entry) }
         }
-        stored
+        if xattr::block_space(&in_block) > geo.block_len() {
+            return Err(Refused::Size);
+        }
+        Ok(Self { inside, in_block, users: 0 })
     }
 
     /// The area in the inode; `None` if it is empty.
@@ -229,13 +171,16 @@ impl Stored {
     }
 
     /// Bytes for which the values in inodes of their own count in a file that has the set.
-    pub(super) fn charged(&self) -> u64 {
-        self.named.1
+    pub(super) fn charged(&self, geo: &Geometry) -> u64 {
+        let all = self.inside.iter().chain(&self.in_block).filter(|entry| entry.has_inode());
+        let cluster = geo.cluster_blocks(1) * geo.block_len() as u64;
+        all.map(|entry| u64::from(entry.value_size).next_multiple_of(cluster)).sum()
     }
 
     /// How many values in inodes of their own a file pays for that has the set.
     pub(super) fn values(&self) -> u64 {
-        self.named.0
+        let all = self.inside.iter().chain(&self.in_block);
+        all.filter(|entry| entry.has_inode()).count() as u64
     }
 
     /// Adds up the users of each value: entries of inodes, and of blocks.
@@ -273,25 +218,8 @@ impl Stored {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::mkfs::tests::{geometry, geometry_of};
-
-    thread_local! {
-        /// Entries that were divided and bytes that were hashed.
-        static WORK: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count(more: usize) {
-        WORK.set(WORK.get() + more);
-    }
-
-    fn work_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
-        WORK.set(0);
-        let done = work();
-        (done, WORK.get())
-    }
 
     fn stored(geo: &Geometry, all: Vec<XattrEntry>) -> Result<Stored, Refused> {
         Stored::new(geo, all, &mut Values::default())
@@ -357,7 +285,7 @@ mod tests {
         let found: Vec<_> = values.iter().map(|(ino, value)| (ino.0, value.len())).collect();
         // (600 bytes and 500 do not fit into one block.)
         assert_eq!(found, [(21, 3000), (22, 600), (23, 65_536)]);
-        assert_eq!((first.charged(), second.charged()), (7 << 10, 67 << 10));
+        assert_eq!((first.charged(&geo), second.charged(&geo)), (7 << 10, 67 << 10));
         (first.users, second.users) = (1, 2000);
         let mut counts = HashMap::new();
         first.count_users(&mut counts);
@@ -368,36 +296,5 @@ mod tests {
         assert_eq!(counts[&InodeNr(21)], 2 + 2000);
         let too_long = vec![entry(b"z", 65_537)];
         assert_eq!(Stored::new(&geo, too_long, &mut values).err(), Some(Refused::Size));
-    }
-
-    /// Sets of many attributes, and files with long values, cost what they hold and not more.
-    #[test]
-    fn the_work_for_a_set_grows_with_its_bytes() {
-        let geo = geometry_of("-b 4096 -O ea_inode", 64 << 20);
-        let set = |count: u32, len| {
-            let entry = |nr: u32| {
-                let value = [&nr.to_le_bytes()[..], &vec![7; len]].concat();
-                XattrEntry::new(index::USER, &nr.to_be_bytes(), &value)
-            };
-            (0..count).map(entry).collect::<Vec<_>>()
-        };
-        // As many as fit, and far more.
-        for (count, fits) in [(100, true), (150, true), (10_000, false)] {
-            let mut values = Values::behind(20);
-            let (made, work) = work_of(|| Stored::new(&geo, set(count, 1000), &mut values));
-            assert_eq!(made.is_ok(), fits, "{count}");
-            assert!(work <= 10 * 250, "{count} entries were looked at {work} times");
-        }
-        // (A value is hashed once, however many files have it.)
-        let mut values = Values::behind(20);
-        let mut stored = Stored::new(&geo, set(2, 60_000), &mut values).expect("stored");
-        assert_eq!((stored.values(), stored.charged()), (2, 2 * 61_440));
-        stored.users = 1000;
-        let ((), work) = work_of(|| {
-            for _ in 0..stored.users {
-                drop((stored.tail(&geo, &values), stored.block(&geo, 0, &values)));
-            }
-        });
-        assert_eq!(work, 2 * 60_004);
     }
 }

@@ -43,18 +43,12 @@ pub use system::CreatorOs;
 pub use uuid::volume_uuid;
 
 pub(crate) use bad_blocks::tested;
-use std::path::Path;
-
 use config::Config;
-use extol_block::{BlockDevice, DeviceError, InUse};
+use extol_block::{BlockDevice, DeviceError};
 use extol_ondisk::Incompat;
-use extol_proc::Shown as _;
-#[cfg(test)]
-pub(crate) use journal::read_superblock;
+use extol_vfs::{bytes_text, plain};
 use plan::{Contents, Plan};
 pub(crate) use space::Space;
-
-use crate::overwrite;
 
 /// Why a volume could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -63,38 +57,15 @@ pub enum MkfsError {
     /// The options, or the device, do not allow it. One line that says what to change.
     #[error("{0}")]
     Refused(String),
-    /// Something would be lost, and the options do not say that it may be.
-    #[error("{place} holds {what}: force overwrites it")]
-    Holds {
-        /// Where the volume was to be made.
-        place: String,
-        /// What is there.
-        what: String,
-    },
-    /// A volume on the device is open in this process.
-    #[error(transparent)]
-    InUse(#[from] InUse),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-}
-
-impl MkfsError {
-    /// The same, of the file or device with this name.
-    pub(crate) fn at(self, name: &Path) -> Self {
-        match self {
-            Self::Holds { what, .. } => Self::Holds { place: name.shown().to_string(), what },
-            other => other,
-        }
-    }
 }
 
 impl From<MkfsError> for std::io::Error {
     fn from(error: MkfsError) -> Self {
         match error {
             MkfsError::Refused(line) => Self::new(std::io::ErrorKind::InvalidInput, line),
-            MkfsError::Holds { .. } => Self::new(std::io::ErrorKind::AlreadyExists, error),
-            MkfsError::InUse(error) => error.into(),
             MkfsError::Device(error) => error.into(),
         }
     }
@@ -148,18 +119,15 @@ pub struct MkfsProgress {
     pub total: u64,
 }
 
-/// Makes a volume on `device` and says what it looks like. All its contents are lost, if the
-/// options say that they may be ([`MkfsOptions::force`]) or nothing is known of them.
+/// Makes a volume on `device` and says what it looks like. All its contents are lost.
 ///
 /// # Errors
-/// A device that holds something, or that is open in this process; options that make no sense, a
-/// device that is too small, a failing device.
+/// Options that make no sense, a device that is too small, a failing device.
 pub fn mkfs(
     device: &dyn BlockDevice,
     options: &MkfsOptions,
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
-    let _claim = overwrite::claim(device, options)?;
     let options = &bad_blocks::tested(device, options, progress)?;
     let mut config = Config::new(options, device.size())?;
     if config.features.incompat.contains(Incompat::JOURNAL_DEV) {
@@ -197,4 +165,20 @@ pub fn mkfs(
         write::write(&mut plan, device, options, progress)?;
     }
     Ok(Summary::of_plan(&plan))
+}
+
+/// What a device holds, if it is something that mkfs would destroy and that can be told: `"an ext4
+/// file system labelled 'data'"`. `None` if nothing is recognised.
+pub fn existing_contents(device: &dyn BlockDevice) -> Option<String> {
+    let sb = journal::read_superblock(device).ok()?;
+    if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
+        return Some("an ext4 journal".into());
+    }
+    let kind = summary::kind(&sb);
+    let label = bytes_text(sb.label());
+    Some(if label.is_empty() {
+        format!("an {kind} file system")
+    } else {
+        format!("an {kind} file system labelled '{}'", plain(&label))
+    })
 }

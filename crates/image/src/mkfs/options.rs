@@ -91,7 +91,6 @@ pub struct JournalDevice {
 
 /// The journal (`-J`).
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct JournalOptions {
     /// Size in MiB (`size=`).
     pub size_mib: Option<u32>,
@@ -111,7 +110,6 @@ pub struct JournalOptions {
 
 /// Options of mkfs. mke2fs(8) documents them.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct MkfsOptions {
     /// `-t`.
     pub fs_type: FsType,
@@ -152,10 +150,8 @@ pub struct MkfsOptions {
     pub uuid: Option<String>,
     /// `-e`.
     pub on_error: OnError,
-    /// `-F`: what the device holds may be lost; block sizes above 4096 bytes are allowed.
+    /// `-F`: allow block sizes above 4096 bytes.
     pub force: bool,
-    /// What the device holds may be lost: for a caller that has asked.
-    pub overwrite: bool,
     /// `-n`: plan, but write nothing.
     pub dry_run: bool,
     /// `-o`.
@@ -187,7 +183,6 @@ pub enum Encoding {
 
 /// The options of `-E`.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct ExtendedOptions {
     /// `lazy_itable_init=`: leave inode tables to be zeroed later. Default yes, where descriptors
     /// have checksums.
@@ -235,16 +230,6 @@ pub struct ExtendedOptions {
     pub test_fs: bool,
     /// `no_copy_xattrs`: for a caller that puts files into the new volume.
     pub no_copy_xattrs: bool,
-}
-
-impl ExtendedOptions {
-    /// These options, changed: `ExtendedOptions::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
 }
 
 /// Longest `mmp_update_interval=` in seconds, as in Linux.
@@ -315,14 +300,6 @@ fn switch(name: &str, value: Option<&str>) -> Result<bool> {
 }
 
 impl MkfsOptions {
-    /// These options, changed: `MkfsOptions::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
     /// Takes a text of `-E`.
     pub fn set_extended(&mut self, text: &str) -> Result<()> {
         let revision = &mut self.revision;

@@ -1,8 +1,8 @@
 //! What mkfs made, for the caller to show.
 
 use super::plan::Plan;
-use extol_ondisk::Superblock;
 use extol_ondisk::superblock::uuid_text;
+use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
 use extol_vfs::{bytes_text, plain};
 use std::fmt;
 
@@ -50,6 +50,20 @@ pub struct Summary {
     pub is_journal: bool,
     /// Things that are not as one might expect.
     pub notes: Notes,
+}
+
+/// `ext2`, `ext3` or `ext4`.
+pub(crate) fn kind(sb: &Superblock) -> &'static str {
+    let old_incompat = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
+    let old_ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+    if !old_incompat.contains(sb.feature_incompat) || !old_ro_compat.contains(sb.feature_ro_compat)
+    {
+        "ext4"
+    } else if sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+        "ext3"
+    } else {
+        "ext2"
+    }
 }
 
 fn features(sb: &Superblock) -> Vec<&'static str> {

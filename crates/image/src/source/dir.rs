@@ -117,8 +117,7 @@ impl DirSource {
     ///
     /// # Errors
     /// If it is not there, is no directory, or may not be read.
-    pub fn open(path: impl AsRef<Path>, options: DirOptions) -> Result<Self> {
-        let path = path.as_ref();
+    pub fn open(path: &Path, options: DirOptions) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).map_err(|error| {
             BuildError::not_opened(path.as_os_str().as_bytes(), &io::Error::from(error))

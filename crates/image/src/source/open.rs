@@ -30,7 +30,6 @@ impl Default for DirOptions {
 
 /// How a source is read, whatever it is.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct SourceOptions {
     /// If it is a directory.
     pub dir: DirOptions,
@@ -41,13 +40,6 @@ pub struct SourceOptions {
 }
 
 impl SourceOptions {
-    /// These options, changed: `SourceOptions::default().with(|o| …)`.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
     fn spool(&self) -> &Path {
         if self.spool.as_os_str().is_empty() { Path::new(".") } else { &self.spool }
     }
@@ -64,8 +56,7 @@ pub fn may_be_archive(first: &[u8]) -> bool {
 ///
 /// # Errors
 /// If it is not there, or may not be read.
-pub fn open(path: impl AsRef<Path>, options: &SourceOptions) -> Result<Box<dyn Source>> {
-    let path = path.as_ref();
+pub fn open(path: &Path, options: &SourceOptions) -> Result<Box<dyn Source>> {
     if OciSource::is_layout(path) {
         let image = options.image.clone();
         return Ok(Box::new(OciSource::open(path, options.spool(), image)?));

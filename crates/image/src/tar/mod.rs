@@ -37,7 +37,6 @@ use crate::edits::Patterns;
 
 /// How an archive is written.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct TarOptions {
     /// Long runs of zeros are holes. Without it all contents are in the archive.
     pub sparse: bool,
@@ -45,16 +44,6 @@ pub struct TarOptions {
     pub keep_times: bool,
     /// Names that are left out, with all that is below them.
     pub exclude: Patterns,
-}
-
-impl TarOptions {
-    /// These options, changed: `TarOptions::default().with(|o| …)`. A later version may have
-    /// more of them, so the struct cannot be written out.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
 }
 
 impl Default for TarOptions {

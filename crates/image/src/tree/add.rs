@@ -31,12 +31,6 @@ pub struct TreeBuilder {
     meta_bytes: u64,
     /// Names that were added, those that were removed again among them.
     added: u64,
-    /// Paths that were followed.
-    pub(super) paths: u64,
-    /// Directories that no entry names.
-    pub(super) implied: u64,
-    /// Parts of the targets of links that were followed.
-    pub(super) link_parts: u64,
     pub(super) layer: u16,
     /// Directories in which the lower layers are hidden by this one.
     pub(super) hidden: HashSet<NodeId>,
@@ -65,9 +59,6 @@ impl TreeBuilder {
             more_notes: 0,
             meta_bytes: 0,
             added: 0,
-            paths: 0,
-            implied: 0,
-            link_parts: 0,
             layer: 0,
             hidden: HashSet::new(),
         }

@@ -17,9 +17,6 @@ pub struct Limits {
     pub expand_ratio: u64,
     /// Directories in each other.
     pub depth: u32,
-    /// Directories that no entry of an archive names, and that are made because others are in
-    /// them. Each path allows four more.
-    pub implied: u64,
     /// Runs of data in a sparse file.
     pub sparse_runs: u64,
     /// Bytes of a file.
@@ -34,7 +31,6 @@ impl Default for Limits {
             expand: 1 << 40,
             expand_ratio: 1100,
             depth: 4096,
-            implied: 1 << 14,
             sparse_runs: 1 << 20,
             file_size: 1 << 44,
         }
@@ -43,16 +39,8 @@ impl Default for Limits {
 
 impl Limits {
     /// The names that [`set`](Self::set) knows.
-    pub const NAMES: [&str; 8] = [
-        "entries",
-        "metadata",
-        "expand",
-        "expand-ratio",
-        "depth",
-        "implied",
-        "sparse-runs",
-        "file-size",
-    ];
+    pub const NAMES: [&str; 7] =
+        ["entries", "metadata", "expand", "expand-ratio", "depth", "sparse-runs", "file-size"];
 
     /// Sets limits as `NAME=NUMBER`, several with commas between them. Bytes may have units.
     ///
@@ -76,7 +64,6 @@ impl Limits {
             "expand" => self.expand = bytes()?,
             "expand-ratio" => self.expand_ratio = count()?,
             "depth" => self.depth = number::count(value, 1..=u32::MAX).map_err(about)?,
-            "implied" => self.implied = count()?,
             "sparse-runs" => self.sparse_runs = count()?,
             "file-size" => self.file_size = bytes()?,
             _ => {
@@ -99,14 +86,13 @@ mod tests {
     fn limits_are_set_by_name() {
         let mut limits = Limits::default();
         limits.set("entries=5,depth=7,file-size=1M,expand=2G,expand-ratio=9").unwrap();
-        limits.set("metadata=1K,sparse-runs=3,implied=8").unwrap();
+        limits.set("metadata=1K,sparse-runs=3").unwrap();
         let wanted = Limits {
             entries: 5,
             meta_bytes: 1024,
             expand: 2 << 30,
             expand_ratio: 9,
             depth: 7,
-            implied: 8,
             sparse_runs: 3,
             file_size: 1 << 20,
         };

@@ -3,10 +3,6 @@
 //! `.` and empty parts are dropped; `..` and a leading slash end at the root. A parent that is a
 //! symbolic link is followed inside the tree, as a container runtime does that unpacks a layer
 //! below a root directory; the last part is not followed.
-//!
-//! - TE-5: a path costs what it has of parts, and in all paths together little more than that: what
-//!   a source can make of few bytes, directories that no entry names and parts of the targets of
-//!   links, is bounded by the number of its paths.
 
 use super::MAX_NAME;
 use super::add::TreeBuilder;
@@ -15,13 +11,6 @@ use crate::error::{BuildError, Result};
 
 /// How many links one path may lead through.
 const MAX_LINKS: u32 = 40;
-/// How many parts of the targets of links are followed in all paths together, and in how many more
-/// for each path.
-const LINK_PARTS: u64 = 1 << 20;
-const LINK_PARTS_EACH: u64 = 64;
-/// How many directories that no entry names there may be for each path, beside
-/// [`Limits::implied`](super::Limits::implied).
-const IMPLIED_EACH: u64 = 4;
 
 /// Where a path ends.
 #[derive(Debug)]
@@ -56,7 +45,6 @@ impl TreeBuilder {
         if path.contains(&0) {
             return Err(BuildError::entry(path, "its name has a NUL byte"));
         }
-        self.paths += 1;
         let mut walk =
             Walk { path, dirs: vec![NodeId::ROOT], links: 0, clamped: path.starts_with(b"/") };
         let mut parts = split(path);
@@ -97,7 +85,6 @@ impl TreeBuilder {
                 (Some(node), _) => node,
                 (None, Missing::Make(meta)) => {
                     self.check_depth(walk.path, walk.dirs.len())?;
-                    self.imply(walk.path)?;
                     self.put(dir, &part, *meta, Kind::Dir)?
                 }
                 (None, Missing::Refuse) => {
@@ -115,7 +102,6 @@ impl TreeBuilder {
                         let why = format!("leads through more than {MAX_LINKS} symbolic links");
                         return Err(BuildError::entry(walk.path, why));
                     }
-                    self.follow(walk.path, split(self.bytes(target)).count() as u64)?;
                     let target = self.bytes(target);
                     if target.starts_with(b"/") {
                         walk.dirs.truncate(1);
@@ -127,34 +113,6 @@ impl TreeBuilder {
                     return Err(BuildError::entry(walk.path, why));
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// One more directory that no entry names.
-    fn imply(&mut self, path: &[u8]) -> Result<()> {
-        self.implied += 1;
-        let most = self.limits().implied.saturating_add(IMPLIED_EACH * self.paths);
-        if self.implied > most {
-            let why = format!(
-                "is below directories that no entry names, of which there are more than {most} \
-                 (--limits implied=NUMBER)"
-            );
-            return Err(BuildError::entry(path, why));
-        }
-        Ok(())
-    }
-
-    /// So many more parts of the target of a link.
-    fn follow(&mut self, path: &[u8], parts: u64) -> Result<()> {
-        self.link_parts += parts;
-        let most = LINK_PARTS + LINK_PARTS_EACH * self.paths;
-        if self.link_parts > most {
-            let why = format!(
-                "leads through symbolic links whose targets have, for all entries so far, more \
-                 than {most} parts"
-            );
-            return Err(BuildError::entry(path, why));
         }
         Ok(())
     }

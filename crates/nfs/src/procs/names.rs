@@ -350,7 +350,7 @@ fn renamed(
             // Its entry for the parent changes.
             caller.check(&**fs, &source.attr, WRITE)?;
         }
-        fs.rename_at(inodes[0], from, inodes[1], to, RenameFlags::empty())?;
+        fs.rename(inodes[0], from, inodes[1], to, RenameFlags::empty())?;
         Ok(source)
     };
     let done = work();

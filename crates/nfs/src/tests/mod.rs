@@ -56,7 +56,7 @@ pub(super) type Handle = Vec<u8>;
 pub(super) fn device() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(16 << 20));
     let features = vec!["fast_commit".to_owned()];
-    let options = MkfsOptions::default().with(|o| o.features = features);
+    let options = MkfsOptions { features, ..MkfsOptions::default() };
     mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
     device
 }

@@ -17,7 +17,7 @@ fn block(server: &Running) -> Vec<Hold> {
     for bytes in [64 << 10, 1 << 10, 1] {
         let next = |connection| {
             let client = crate::client::Client::of([10, 1, 0, connection as u8].into());
-            server.inner.shared.memory.take(Owner { client, connection }, bytes, Duration::ZERO)
+            server.shared.memory.take(Owner { client, connection }, bytes, Duration::ZERO)
         };
         let mut failures = 0;
         for connection in (1_000_000..1_000_200).cycle() {
@@ -35,13 +35,13 @@ fn block(server: &Running) -> Vec<Hold> {
 
 fn waiting(server: &Running, count: usize) {
     server.wait_until("requests wait for memory", |server| {
-        server.inner.shared.memory.held_and_waiting().1 == count
+        server.shared.memory.held_and_waiting().1 == count
     });
 }
 
 /// All that was read is done.
 fn is_quiet(server: &Running) -> bool {
-    server.inner.shared.memory.held_and_waiting() == (0, 0)
+    server.shared.memory.held_and_waiting() == (0, 0)
 }
 
 /// A file, and the WRITE of a byte over its first bytes.

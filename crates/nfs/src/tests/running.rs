@@ -9,7 +9,7 @@ use extol_sync::plain::Mutex;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use super::*;
-use crate::server::Inner;
+use crate::work::Shared;
 use crate::{Server, Stopper};
 
 /// A server that ends with the test.
@@ -17,7 +17,7 @@ pub(super) struct Running {
     pub(super) client: Client,
     pub(super) address: SocketAddr,
     pub(super) stopper: Stopper,
-    pub(super) inner: Arc<Inner>,
+    pub(super) shared: Arc<Shared>,
     pub(super) thread: Option<JoinHandle<()>>,
     lines: Arc<Mutex<Vec<String>>>,
 }
@@ -31,9 +31,9 @@ impl Running {
         let log = Arc::clone(&lines);
         let log = Arc::new(move |line: &str| log.lock().push(line.to_owned()));
         let server = Server::new(Arc::clone(&client.export), listener, log).expect("a server");
-        let (stopper, inner) = (server.stopper(), server.inner());
+        let (stopper, shared) = (server.stopper(), server.shared());
         let thread = std::thread::spawn(move || server.run().expect("serve"));
-        Self { client, address, stopper, inner, thread: Some(thread), lines }
+        Self { client, address, stopper, shared, thread: Some(thread), lines }
     }
 
     pub(super) fn connect(&self) -> TcpStream {

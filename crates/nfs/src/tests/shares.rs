@@ -24,27 +24,6 @@ fn a_client_does_not_hold_all_connections() {
     assert!(others.iter().all(|stream| answers(stream, 4)));
 }
 
-/// A connection over which nothing is asked is unused, and makes room after a while.
-#[test]
-fn calls_that_do_nothing_are_no_use_of_a_connection() {
-    let server = Running::start(Config::default());
-    let root = server.client.root();
-    let stream = server.connect();
-    let answers = |request: &[u8]| {
-        send(&stream, request);
-        receive(&stream).is_some()
-    };
-    assert!(answers(&server.null(1)));
-    let connected = server.inner.last_uses();
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(answers(&server.null(2)));
-    assert_eq!(server.inner.last_uses(), connected);
-    assert!(answers(&server.request(3, GETATTR, |out| {
-        out.opaque(&root);
-    })));
-    assert!(server.inner.last_uses() > connected);
-}
-
 /// A client that repeats what is answered, and reads nothing, comes to a stop.
 #[test]
 fn unread_replies_that_are_kept_take_memory() {
@@ -62,7 +41,7 @@ fn unread_replies_that_are_kept_take_memory() {
         taken += burst.len();
         assert!(taken < 256 << 20, "it is read without an end");
     }
-    let (held, _) = server.inner.shared.memory.held_and_waiting();
+    let (held, _) = server.shared.memory.held_and_waiting();
     assert!(held <= 4 << 20, "{held}");
     let other = server.connect();
     send(&other, &server.null(1));

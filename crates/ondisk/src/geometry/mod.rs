@@ -81,8 +81,6 @@ pub struct Geometry {
     pub min_extra_isize: u16,
     /// Extra bytes a new inode gets; 0 if inodes are 128 bytes.
     pub want_extra_isize: u16,
-    /// The group whose copy of the descriptors is read in place of the first one.
-    desc_copy: Option<GroupNr>,
     /// What changes when the volume grows.
     size: Arc<SizeCell>,
 }

@@ -66,7 +66,6 @@ impl Geometry {
             log_groups_per_flex: descs.log_groups_per_flex,
             min_extra_isize,
             want_extra_isize,
-            desc_copy: None,
             size: Arc::new(SizeCell::new(size)),
         };
         // Group 0 holds the descriptors of all groups.
@@ -78,9 +77,6 @@ impl Geometry {
         Ok(geo)
     }
 }
-
-/// Clusters have 1 GiB at most, as for Linux.
-const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 
 /// Clusters: as large as blocks without bigalloc.
 struct Clusters {
@@ -95,7 +91,7 @@ impl Clusters {
         let ratio = if bigalloc {
             let extra = sb.log_cluster_size.checked_sub(sb.log_block_size);
             let extra = extra.ok_or(OnDiskError::bad("cluster smaller than a block"))?;
-            ensure(sb.log_cluster_size <= MAX_LOG_CLUSTER_SIZE, "cluster size is out of range")?;
+            ensure(sb.log_cluster_size <= 30, "cluster size is out of range")?;
             1u32 << extra
         } else {
             1

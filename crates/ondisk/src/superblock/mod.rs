@@ -8,7 +8,6 @@
 
 mod fields;
 mod flags;
-mod refused;
 
 pub use fields::Superblock;
 pub use flags::{DefaultMountOpts, State, SuperFlags};

@@ -1,19 +1,16 @@
 //! Space: st_blocks, statfs.
 
-use std::time::Instant;
-
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::{Case, EXT4, EXT4_1K, LAYOUTS, case, mkdir, put};
 use crate::Transcript;
-use crate::posix::{Posix, Space};
+use crate::posix::Posix;
 
 pub(super) const CASES: &[Case] = &[
     case("blocks of a file", LAYOUTS, blocks),
     case("blocks of a file that is being written", EXT4, unsynced_blocks),
     case("holes at the end of a file", &["ext4", "1k"], holes_at_the_end),
     case("a full volume fails the write", EXT4_1K, full),
-    case("preallocated space of a full volume", EXT4_1K, preallocated),
     case("space of small files", LAYOUTS, small),
     Case { name: "statfs", volumes: STATFS, run: super::Run::Remounting(statfs) },
 ];
@@ -103,49 +100,6 @@ fn full(fs: &dyn Posix, t: &mut Transcript) {
     }
     fs.sync().unwrap();
     t.note("with space again", fs.put("after", &[1; 100_000]));
-}
-
-/// Preallocated space takes data on a full volume, wherever it is written, and a hole can be
-/// punched there: the tree takes blocks that are kept for it.
-fn preallocated(fs: &dyn Posix, t: &mut Transcript) {
-    const BLOCKS: u64 = 4096;
-    fs.sync().unwrap();
-    let Space { block_size: block, available: before, .. } = fs.statfs().unwrap();
-    let (data, filler) = (fs.create("preallocated").unwrap(), fs.create("filler").unwrap());
-    let len = BLOCKS * block;
-    t.note("preallocate", fs.fallocate(data, FallocateFlags::KEEP_SIZE, 0, len));
-    let mut at = 0;
-    for piece in [1 << 20, block as usize] {
-        while let Ok(more @ 1..) = fs.pwrite(filler, at, &vec![7; piece]) {
-            at += more as u64;
-            if fs.fsync(filler).is_err() {
-                break;
-            }
-        }
-    }
-    t.value("left to others", fs.statfs().map(|s| s.available));
-    let fails = |at: &u64| {
-        let bytes = vec![*at as u8 | 1; block as usize];
-        fs.pwrite(data, at * block, &bytes).is_err() || fs.fsync(data).is_err()
-    };
-    t.value("writes that fail", (1..BLOCKS).step_by(2).filter(fails).count());
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let stays = |at: &u64| fs.fallocate(data, punch, at * block, 1).is_err();
-    t.value("holes that fail", (1..BLOCKS).step_by(64).filter(stays).count());
-    t.note("a new file", fs.pwrite(filler, at, &[7; 100_000]).map(drop));
-    t.value("left to others in the end", fs.statfs().map(|s| s.available));
-    for fd in [data, filler] {
-        fs.close(fd);
-    }
-    for file in ["preallocated", "filler"] {
-        fs.unlink(file).unwrap();
-    }
-    // (FUSE closes files a moment later, and the next case counts blocks.)
-    let start = Instant::now();
-    while fs.statfs().unwrap().available < before {
-        assert!(start.elapsed().as_secs() < 60, "space of deleted files does not come back");
-        fs.sync().unwrap();
-    }
 }
 
 fn small(fs: &dyn Posix, t: &mut Transcript) {

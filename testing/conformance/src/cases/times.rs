@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
 
 use super::{ANY, Case, EXT4, LAYOUTS, PLAIN, by, case, chmod, chown, keep, mkdir, put};
 use crate::Transcript;
@@ -16,7 +16,6 @@ pub(super) const CASES: &[Case] = &[
     case("permission to set times", EXT4, permission_to_set),
     case("times of new files", LAYOUTS, new_files),
     case("times never run backwards", EXT4, forwards),
-    case("each change shows after a look", EXT4, each_shows),
 ];
 
 /// Which of the times of each name a change moved.
@@ -60,41 +59,6 @@ fn forwards(fs: &dyn Posix, t: &mut Transcript) {
         fs.close(fd);
     }
     t.value("backwards", backwards);
-}
-
-/// Two changes within one tick of the clock have two change times if the first was looked at: NFS
-/// clients, make and rsync see the second by that.
-fn each_shows(fs: &dyn Posix, t: &mut Transcript) {
-    const ROUNDS: u32 = 200;
-    mkdir(fs, "d");
-    put(fs, "d/file", &[1; 9000]);
-    let file = fs.open("d/file", OFlags::RDWR, 0).unwrap();
-    let mut go = |what: &str, path: &str, change: &mut dyn FnMut(u32)| {
-        let mut before = fs.stat(path).unwrap();
-        let mut hidden = 0;
-        for n in 0..ROUNDS {
-            change(n);
-            let now = fs.stat(path).unwrap();
-            hidden += u32::from(now.ctime <= before.ctime);
-            before = now;
-        }
-        t.value(what, hidden);
-    };
-    go("write", "d/file", &mut |_| assert_eq!(fs.pwrite(file, 0, b"x"), Ok(1)));
-    go("truncate", "d/file", &mut |n| fs.ftruncate(file, u64::from(n)).unwrap());
-    go("chmod", "d/file", &mut |n| fs.fchmod(file, 0o600 + n % 8).unwrap());
-    go("attribute", "d/file", &mut |n| {
-        fs.setxattr("d/file", "user.a", &n.to_le_bytes(), XattrFlags::empty()).unwrap();
-    });
-    go("times", "d/file", &mut |_| fs.utimens("d/file", Time::Now, Time::Now).unwrap());
-    go("new name", "d", &mut |n| mkdir(fs, &format!("d/{n}")));
-    go("link", "d/file", &mut |n| fs.link("d/file", &format!("d/link{n}")).unwrap());
-    go("unlink", "d/file", &mut |n| fs.unlink(&format!("d/link{n}")).unwrap());
-    go("rename", "d", &mut |n| {
-        fs.rename(&format!("d/{n}"), &format!("d/new{n}"), RenameFlags::empty()).unwrap();
-    });
-    go("rmdir", "d", &mut |n| fs.rmdir(&format!("d/new{n}")).unwrap());
-    fs.close(file);
 }
 
 fn which_move(fs: &dyn Posix, t: &mut Transcript) {

@@ -177,13 +177,7 @@ impl Library {
             return Err(Errno::NOTDIR);
         }
         let done = |fs: &extol::Ext4| {
-            fs.rename_at(
-                old.dir.ino(),
-                old.name.as_bytes(),
-                new.dir.ino(),
-                new.name.as_bytes(),
-                how,
-            )
+            fs.rename(old.dir.ino(), old.name.as_bytes(), new.dir.ino(), new.name.as_bytes(), how)
         };
         if target.as_ref().is_none_or(|t| t.id() != source.id()) {
             self.may_delete(&old.dir, &source)?;

@@ -77,7 +77,7 @@ impl Front for Library<'_> {
     }
 
     fn rename(&mut self, from: &str, to: &str) {
-        self.fs.rename(from, to).expect("rename");
+        self.fs.rename_path(from, to).expect("rename");
     }
 
     fn list(&mut self, dir: &str) -> usize {

@@ -109,15 +109,6 @@ impl Actor {
         Ok(())
     }
 
-    /// From here on data may take the blocks that are kept back for splits of extents.
-    pub fn take_reserved_clusters(&mut self) -> Done {
-        self.act("reserved clusters", |fs| {
-            fs.set_reserved_clusters(0);
-            Ok(())
-        })?;
-        Ok(())
-    }
-
     /// syncfs.
     pub fn syncfs(&mut self) -> Done {
         let done = self.act("syncfs", |fs| fs.sync())?;

@@ -80,11 +80,8 @@ fn any(actor: &mut Actor) -> Done {
         0..=19 if !is_there => make(actor, &name),
         0..=9 => actor.append(&name, 700).map(drop),
         10..=24 => actor.rename(&file, &name).map(drop),
-        // To another spelling of itself; also by another name.
-        25..=29 => {
-            let to = another(actor, &file);
-            actor.rename(&file, &to).map(drop)
-        }
+        // To another spelling of itself: nothing changes; by another name it does.
+        25..=29 => actor.rename(&file, &file).map(drop),
         30..=39 => {
             actor.rename(&file, "between")?;
             let to = another(actor, &file);

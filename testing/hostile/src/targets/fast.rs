@@ -84,10 +84,8 @@ fn run(dev: &MemDevice, shape: u8) {
 /// The checker holds, and finds nothing that replay must not make.
 fn verify(dev: &MemDevice, what: &str) {
     let disk = Disk::new(dev.snapshot(), true);
-    let options = CheckOptions::default().with(|o| {
-        o.recovery = Recovery::InMemory;
-        o.max_findings = 200;
-    });
+    let options =
+        CheckOptions { recovery: Recovery::InMemory, max_findings: 200, ..CheckOptions::default() };
     let report: Option<Report> = extol_check::check(disk.clone(), &options, &mut |_| {}).ok();
     assert!(disk.requests() <= MAX_REQUESTS, "{} requests of the checker", disk.requests());
     let findings = report.iter().flat_map(|r| &r.findings);

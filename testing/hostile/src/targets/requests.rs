@@ -28,7 +28,7 @@ pub(super) fn base() -> &'static MemDevice {
     static BASE: OnceLock<MemDevice> = OnceLock::new();
     BASE.get_or_init(|| {
         let device = Arc::new(MemDevice::new(2 << 20));
-        let options = MkfsOptions::default().with(|o| o.block_size = Some(1024));
+        let options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
         mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
         let fs = Ext4::open(device.clone(), &MountOptions::default()).expect("open");
         for name in ["/a", "/b", "/c"] {

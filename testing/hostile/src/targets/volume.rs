@@ -120,11 +120,12 @@ impl Recipe {
 
 pub(super) fn verify(dev: &MemDevice) -> Option<Report> {
     let disk = Disk::new(dev.snapshot(), true);
-    let options = CheckOptions::default().with(|o| {
-        o.recovery = Recovery::InMemory;
-        o.threads = 1;
-        o.max_findings = 20;
-    });
+    let options = CheckOptions {
+        recovery: Recovery::InMemory,
+        threads: 1,
+        max_findings: 20,
+        ..CheckOptions::default()
+    };
     let report = extol_check::check(disk.clone(), &options, &mut |_| {}).ok();
     assert!(disk.found().is_empty(), "the checker writes");
     assert!(disk.requests() <= MAX_REQUESTS, "{} requests of the checker", disk.requests());
@@ -163,12 +164,13 @@ pub fn check(input: &[u8]) {
     for recovery in [Recovery::InMemory, Recovery::Ignore] {
         let disk = Disk::new(recipe.dev.snapshot(), true);
         let paths = recipe.has(3);
-        let options = CheckOptions::default().with(|o| {
-            o.recovery = recovery;
-            o.threads = 1;
-            o.max_findings = 50;
-            o.paths = paths;
-        });
+        let options = CheckOptions {
+            recovery,
+            threads: 1,
+            max_findings: 50,
+            paths,
+            ..CheckOptions::default()
+        };
         if let Ok(report) = extol_check::check(disk.clone(), &options, &mut |_| {}) {
             assert!(report.findings.len() <= 50 && report.to_string().len() < 1 << 20);
             assert_eq!(report.is_clean(), report.errors == 0);

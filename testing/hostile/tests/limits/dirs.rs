@@ -92,7 +92,7 @@ fn a_directory_with_two_names() {
         .focus(&[one, t])
         .then(|fs| {
             let mut said = Vec::new();
-            said.extend(message(fs.rename("/t/one/n0", "/t/one/moved")));
+            said.extend(message(fs.rename_path("/t/one/n0", "/t/one/moved")));
             said.extend(message(fs.remove_dir_all("/t/one")));
             said.extend(walk_and_remove(fs));
             said

@@ -121,10 +121,7 @@ impl Case {
         let mut found = Vec::new();
         for recovery in [Recovery::InMemory, Recovery::Ignore] {
             let disk = Disk::new(self.volume.dev.snapshot(), true);
-            let options = CheckOptions::default().with(|o| {
-                o.recovery = recovery;
-                o.max_findings = 300;
-            });
+            let options = CheckOptions { recovery, max_findings: 300, ..CheckOptions::default() };
             match extol_check::check(disk.clone(), &options, &mut |_| {}) {
                 Ok(report) => found.extend(report.findings),
                 Err(e) => said.push(e.to_string()),

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use extol_ondisk::superblock::uuid_text;
 
-use super::resize::Step;
-use super::{MOST, Partition, Record, Table, TableKind, le32, le64, mbr};
+use super::{MOST, Partition, Record, Table, TableKind, le32, le64};
 use crate::BlockDevice;
 use crate::open::found::Found;
 
@@ -149,125 +148,6 @@ fn guid(bytes: &[u8]) -> Option<String> {
         *byte = *bytes.get(at)?;
     }
     Some(uuid_text(&ordered))
-}
-
-/// A GPT as its bytes, to be changed.
-pub(super) struct Gpt {
-    header: Header,
-    /// The sector of the first header.
-    header_bytes: Vec<u8>,
-    entries: Vec<u8>,
-    /// The place of a sound copy: its header and its entries.
-    copy: Option<(u64, u64)>,
-    /// The sector of the protective MBR.
-    mbr: Vec<u8>,
-}
-
-impl Gpt {
-    /// The first GPT of a disk. `None`: it is damaged, or there is none.
-    pub(super) fn read(device: &dyn BlockDevice) -> Option<Self> {
-        let sizes = [device.table_sector(), 512, 4096];
-        let (header, _) = sizes.iter().find_map(|sector| table(device, *sector, 1))?;
-        let mut header_bytes = vec![0; usize::try_from(header.sector).ok()?];
-        device.read_at(&mut header_bytes, header.sector).ok()?;
-        let mut entries = vec![0; header.entry_size as usize * header.entries as usize];
-        device.read_at(&mut entries, header.entries_at * header.sector).ok()?;
-        let copy = table(device, header.sector, header.other).map(|(c, _)| (c.here, c.entries_at));
-        let mut mbr = vec![0; header_bytes.len()];
-        device.read_at(&mut mbr, 0).ok()?;
-        Some(Self { header, header_bytes, entries, copy, mbr })
-    }
-
-    pub(super) fn sector(&self) -> u64 {
-        self.header.sector
-    }
-
-    /// How many entries are in use, those that make no sense among them.
-    pub(super) fn used_entries(&self) -> usize {
-        let is_used = |entry: &&[u8]| entry.iter().take(16).any(|byte| *byte != 0);
-        self.entries.chunks_exact(self.header.entry_size as usize).filter(is_used).count()
-    }
-
-    /// Bytes of the copy: entries, then the header in the last sector.
-    pub(super) fn copy_len(&self) -> u64 {
-        let sector = self.sector();
-        (self.entries.len() as u64).next_multiple_of(sector) + sector
-    }
-
-    /// Where the copy belongs on a disk of so many bytes, in sectors: its header and its entries. A
-    /// sound copy that ends the disk stays.
-    fn copy_place(&self, disk: u64) -> Option<(u64, u64)> {
-        let last = (disk / self.sector()).checked_sub(1)?;
-        let own = self.copy.filter(|(here, entries)| *here == last && entries < here);
-        let entries = (last + 1).checked_sub(self.copy_len() / self.sector())?;
-        Some(own.unwrap_or((last, entries)))
-    }
-
-    /// Where the last partition can end, in bytes, on a disk of so many bytes.
-    pub(super) fn usable_end(&self, disk: u64) -> u64 {
-        self.copy_place(disk).map_or(0, |(_, entries)| entries.saturating_mul(self.sector()))
-    }
-
-    /// The steps after which a partition has so many bytes: the copy (PR-1), the first GPT, and the
-    /// protective MBR.
-    pub(super) fn with_length(
-        &self,
-        number: u32,
-        bytes: u64,
-        disk: u64,
-    ) -> Result<Vec<Step>, String> {
-        let sector = self.sector();
-        let no_entry = || "its partition table has no such entry".to_owned();
-        let no_room = || "its disk has no room for a copy of the partition table".to_owned();
-        let size = self.header.entry_size as usize;
-        let mut entries = self.entries.clone();
-        let at = (number as usize).checked_sub(1).and_then(|n| n.checked_mul(size));
-        let entry = at.and_then(|at| entries.get_mut(at..at.checked_add(size)?));
-        let entry = entry.ok_or_else(no_entry)?;
-        let last = (le64(entry, 32) + bytes / sector).checked_sub(1).ok_or_else(no_entry)?;
-        entry[40..48].copy_from_slice(&last.to_le_bytes());
-        let (copy_at, copy_entries) = self.copy_place(disk).ok_or_else(no_room)?;
-        let moves = self.copy.is_none_or(|(here, _)| here != copy_at);
-        let usable = match moves || last > self.header.last_usable {
-            true => copy_entries.checked_sub(1).ok_or_else(no_room)?,
-            false => self.header.last_usable,
-        };
-        let first = self.header_with(&entries, usable, (1, copy_at), self.header.entries_at);
-        let copy = self.header_with(&entries, usable, (copy_at, 1), copy_entries);
-        let mut steps = vec![
-            vec![(copy_entries * sector, entries.clone()), (copy_at * sector, copy)],
-            vec![(self.header.entries_at * sector, entries), (sector, first)],
-        ];
-        if moves {
-            // (A protective entry counts the sectors of the disk, as far as it can.)
-            let sectors = u32::try_from(disk / sector - 1).unwrap_or(u32::MAX);
-            steps.push(vec![(0, mbr::with_protective_length(&self.mbr, sectors))]);
-        }
-        Ok(steps)
-    }
-
-    /// A sector with a header: for these entries, which begin at `entries_at`; `here` is its place
-    /// and that of the other one.
-    fn header_with(
-        &self,
-        entries: &[u8],
-        last_usable: u64,
-        here: (u64, u64),
-        entries_at: u64,
-    ) -> Vec<u8> {
-        let mut bytes = self.header_bytes.clone();
-        let len = le32(&bytes, 12) as usize;
-        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-        put(16, &[0; 4]);
-        put(24, &here.0.to_le_bytes());
-        put(32, &here.1.to_le_bytes());
-        put(48, &last_usable.to_le_bytes());
-        put(72, &entries_at.to_le_bytes());
-        put(88, &crc32(entries).to_le_bytes());
-        let sum = crc32(bytes.get(..len).unwrap_or_default());
-        bytes[16..20].copy_from_slice(&sum.to_le_bytes());
-        bytes
-    }
 }
 
 /// CRC-32 as zlib and GPT have it.

@@ -130,39 +130,3 @@ fn part(number: u32, entry: Entry, base: u64, sector: u64, signature: u32) -> Pa
         found: Found::Unknown,
     }
 }
-
-/// The sector of an MBR in which a primary partition has so many sectors. `None`: there is no such
-/// entry.
-pub(super) fn with_length(sector: &[u8], number: u32, sectors: u32) -> Option<Vec<u8>> {
-    let index = number.checked_sub(1).filter(|index| *index < 4)?;
-    let at = 446 + 16 * index as usize;
-    let mut changed = sector.to_vec();
-    let entry = changed.get_mut(at..at + 16)?;
-    let last = u64::from(le32(entry, 8)) + u64::from(sectors.checked_sub(1)?);
-    entry[5..8].copy_from_slice(&cylinder_head_sector(last));
-    entry[12..16].copy_from_slice(&sectors.to_le_bytes());
-    Some(changed)
-}
-
-/// The sector of a protective MBR with this length of the disk in it.
-pub(super) fn with_protective_length(sector: &[u8], sectors: u32) -> Vec<u8> {
-    let mut changed = sector.to_vec();
-    for at in [446, 462, 478, 494] {
-        if changed[at + 4] == PROTECTIVE {
-            changed[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
-        }
-    }
-    changed
-}
-
-/// A place in the old form of an MBR, on a disk of 255 heads and 63 sectors; the last one that it
-/// can say for all that lies behind that.
-fn cylinder_head_sector(lba: u64) -> [u8; 3] {
-    const HEADS: u64 = 255;
-    const SECTORS: u64 = 63;
-    let (cylinder, head, sector) = match lba / (HEADS * SECTORS) {
-        cylinder @ 0..=1023 => (cylinder, lba / SECTORS % HEADS, lba % SECTORS + 1),
-        _ => (1023, 254, 63),
-    };
-    [head as u8, (sector | cylinder >> 8 << 6) as u8, cylinder as u8]
-}

@@ -11,7 +11,6 @@
 
 mod gpt;
 mod mbr;
-mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +19,6 @@ use std::fmt;
 use std::ops::Range;
 
 use extol_proc::{Shown as _, bytes_of, os_str};
-
-pub use resize::{Bound, PartitionResized, PartitionRoom, resize_partition, room_of};
 
 use super::found::{Found, identify_with};
 use crate::BlockDevice;

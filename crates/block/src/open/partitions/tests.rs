@@ -1,7 +1,5 @@
 //! Tables built by hand. What programs make of them is compared in testing/e2e/open.
 
-mod resize;
-
 use super::*;
 use crate::MemDevice;
 

@@ -1,11 +1,12 @@
 //! Names and inodes on the volume that files from here are put under.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
 
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags};
 
-use super::host::HostNode;
 use crate::files::InodeRef;
 use crate::files::change::Problem;
 
@@ -68,7 +69,7 @@ pub(in crate::files) fn give_name(
         return link(name);
     }
     let ((), temporary) = with_temporary(link)?;
-    let renamed = dir.fs.rename_at(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
+    let renamed = dir.fs.rename(dir.ino, &temporary, dir.ino, name, RenameFlags::empty());
     // (A rename to another name of the same file leaves both.)
     match dir.fs.unlink(dir.ino, &temporary) {
         Err(error) if error != FsError::NotFound => renamed.and(Err(error))?,
@@ -83,11 +84,11 @@ pub(super) fn owner(metadata: &Metadata) -> Creds {
 
 /// Makes the inode.
 pub(super) fn make<'t>(
-    host: &HostNode,
+    path: &Path,
+    metadata: &Metadata,
     dir: &InodeRef<'t>,
     name: &[u8],
 ) -> std::result::Result<InodeRef<'t>, Problem> {
-    let metadata = host.metadata();
     let kind = metadata.file_type();
     let device = Rdev {
         major: rustix::fs::major(metadata.rdev()),
@@ -96,7 +97,7 @@ pub(super) fn make<'t>(
     let new = if kind.is_dir() {
         NewNode::Directory
     } else if kind.is_symlink() {
-        NewNode::Symlink(host.target()?)
+        NewNode::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
     } else if kind.is_char_device() {
         NewNode::CharDevice(device)
     } else if kind.is_block_device() {

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{CopyIn, InodeRef, Problem, There, give_name, not_placed, show, there};
+use super::{CopyIn, InodeRef, Problem, There, give_name, show, there};
 use crate::files::change::own_ids;
 use crate::interrupt;
 
@@ -114,7 +114,7 @@ impl<'t> CopyIn<'t> {
         mut stream: Stream,
         dest: &OsStr,
     ) -> std::result::Result<(), String> {
-        let place = |error: FsError| not_placed(self.tree, error, dest, false);
+        let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
         let is_dir = match self.tree.find(dest, true) {
             Ok(inode) => inode.is_dir().map_err(place)?,
             Err(_) => dest.as_bytes().ends_with(b"/"),

@@ -33,15 +33,15 @@ fn full_to_the_last_block_and_back() {
     h.stop().unwrap();
     assert_eq!(rig.alloc.free_blocks(), 0);
     assert_eq!(rig.alloc.pending_free(), 0);
-    assert_eq!(rig.alloc.reserve(1, Claim::Map), Err(FsError::NoSpace));
+    assert_eq!(rig.alloc.reserve(1, true), Err(FsError::NoSpace));
 
     for &run in &runs {
         rig.free(run).unwrap();
     }
     assert_eq!(rig.alloc.pending_free(), free);
     assert_eq!(rig.alloc.take(BlockNr(1), 1, 1), Err(FsError::NoSpace), "not before the commit");
-    rig.alloc.reserve(free, Claim::Map).unwrap();
-    assert_eq!(rig.alloc.reserve(1, Claim::Map), Err(FsError::NoSpace));
+    rig.alloc.reserve(free, true).unwrap();
+    assert_eq!(rig.alloc.reserve(1, true), Err(FsError::NoSpace));
     rig.commit();
     assert_eq!(rig.alloc.pending_free(), 0);
     let run = rig.own(1, 10, 10).unwrap();
@@ -53,20 +53,13 @@ fn full_to_the_last_block_and_back() {
 }
 
 #[test]
-fn blocks_kept_for_root_and_for_maps() {
+fn blocks_kept_for_root() {
     let rig = clean("-t ext4 -O ^has_journal -b 1024 -m 10", "20M");
     let counters = rig.alloc.counters();
-    let maps = 20_480 / 50;
-    assert_eq!(
-        (counters.free - counters.for_root, counters.for_root - counters.available),
-        (maps, 2048)
-    );
-    assert_eq!(rig.alloc.reserve(counters.available + 1, Claim::User), Err(FsError::NoSpace));
-    rig.alloc.reserve(counters.available, Claim::User).unwrap();
-    rig.alloc.reserve(2048, Claim::Root).unwrap();
-    assert_eq!(rig.alloc.reserve(1, Claim::Root), Err(FsError::NoSpace));
-    rig.alloc.reserve(maps, Claim::Map).unwrap();
-    assert!(rig.alloc.take_meta(BlockNr(1), 1, 1).is_ok(), "what takes it has reserved it");
+    assert_eq!(counters.free - counters.available, 2048);
+    assert_eq!(rig.alloc.reserve(counters.available + 1, false), Err(FsError::NoSpace));
+    rig.alloc.reserve(counters.available, false).unwrap();
+    rig.alloc.reserve(2048, true).unwrap();
     let run = rig.alloc.take(BlockNr(1), 10, 10).unwrap();
     let mut h = rig.handle();
     rig.alloc.commit_reserved(&mut h, run).unwrap();

@@ -42,7 +42,7 @@ impl BlockDevice for FlushBefore {
 fn an_earlier_flush_does_not_cover_a_batch() {
     let base = MemDevice::new(64 << 20);
     let features = vec!["fast_commit".to_owned()];
-    mkfs(&base, &MkfsOptions::default().with(|o| o.features = features), &mut |_| {}).unwrap();
+    mkfs(&base, &MkfsOptions { features, ..MkfsOptions::default() }, &mut |_| {}).unwrap();
     let inner = Arc::new(RecordingDevice::new(base));
     let dev = Arc::new(FlushBefore { inner: Arc::clone(&inner), fs: Mutex::new(None) });
     let options = MountOptions::default().without_threads();

@@ -3,7 +3,7 @@
 use extol_jbd2::Handle;
 use extol_vfs::{FsError, Result};
 
-use crate::alloc::{Claim, Run};
+use crate::alloc::Run;
 use crate::data::order::Purpose;
 use crate::inodes::InodeState;
 use crate::map::{self, Progress};
@@ -36,8 +36,7 @@ fn clusters(vol: &Volume, run: Run) -> u64 {
 /// is room.
 pub(super) fn uncommit(vol: &Volume, h: &mut Handle, run: Run, used: &mut u64) {
     let len = clusters(vol, run);
-    if vol.alloc.free(h, run).is_ok() && *used >= len && vol.alloc.reserve(len, Claim::Map).is_ok()
-    {
+    if vol.alloc.free(h, run).is_ok() && *used >= len && vol.alloc.reserve(len, true).is_ok() {
         *used -= len;
     }
 }

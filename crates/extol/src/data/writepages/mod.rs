@@ -22,7 +22,6 @@ use extol_vfs::Result;
 use smallvec::{SmallVec, smallvec};
 
 use super::cache::LARGE;
-use super::delalloc::PageBytes;
 use super::encryption;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
@@ -50,7 +49,7 @@ pub(crate) enum Source<'a> {
     /// One buffer.
     Bytes(&'a [u8]),
     /// A buffer for every block.
-    Pages(&'a [PageBytes]),
+    Pages(&'a [Vec<u8>]),
 }
 
 impl Source<'_> {

@@ -85,7 +85,6 @@ fn full_volume_changes_nothing() {
         [&["-t", "ext4", "-b", "1024", "-m", "0"][..], &["-t", "ext3", "-b", "1024", "-m", "0"]]
     {
         let mut lab = Lab::new(&Recipe { size: 4 << 20, mke2fs: args, tune: &[] });
-        lab.vol.alloc.keep_for_maps(0);
         let n = fill(&mut lab, 20_000);
         assert!(n < 20_000 && lab.vol.alloc.free_blocks() < 3);
         lab.check();

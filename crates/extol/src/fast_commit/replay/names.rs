@@ -117,13 +117,12 @@ impl Replay<'_> {
     }
 
     /// A directory changed when the inode changed whose name came or went: no record tells its own
-    /// times, and its counter of changes.
+    /// times.
     fn changed(&mut self, parent: u32, ino: u32) -> Result<()> {
         let time = self.touch(ino)?.node.raw.ctime;
         let dir = &mut self.touch(parent)?.node.raw;
         dir.mtime = dir.mtime.max(time);
         dir.ctime = dir.ctime.max(time);
-        dir.version = dir.version.wrapping_add(1);
         Ok(())
     }
 

@@ -87,7 +87,7 @@ impl Rig {
     }
 
     fn rename(&self, from: (u32, &str), to: (u32, &str), flags: RenameFlags) {
-        self.fs.rename_at(from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags).unwrap();
+        self.fs.rename(from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags).unwrap();
     }
 
     /// What an fsync collects.

@@ -60,7 +60,7 @@ fn a_replaced_file_goes_with_its_name_too() {
     fs.write_file("old", vec![2; 9000]).unwrap();
     fs.sync().unwrap();
     let root = fs.root();
-    let replace = || fs.rename_at(root, b"new", root, b"old", RenameFlags::empty()).unwrap();
+    let replace = || fs.rename(root, b"new", root, b"old", RenameFlags::empty()).unwrap();
     assert_eq!(handles(&fs, replace), 1);
     assert_eq!(left(&fs), before);
     assert_eq!(fs.read_file("old").unwrap(), [1; 9000]);
@@ -264,7 +264,7 @@ fn a_failed_deletion_releases_the_number() {
 #[test]
 fn a_number_is_free_when_its_inode_is_gone() {
     let device = Arc::new(MemDevice::new(64 << 20));
-    let options = MkfsOptions::default().with(|o| o.inodes = Some(64));
+    let options = MkfsOptions { inodes: Some(64), ..MkfsOptions::default() };
     mkfs(&*device, &options, &mut |_| {}).unwrap();
     let fs = Ext4::open(Arc::<MemDevice>::clone(&device), &MountOptions::default()).unwrap();
     for thread in 0..3 {

@@ -79,7 +79,7 @@ fn an_old_entry_is_looked_up_again() {
         made += 1;
     }
     assert_eq!(item.metadata().unwrap_err(), FsError::NotFound);
-    fs.rename("/d/other", "/d/name").unwrap();
+    fs.rename_path("/d/other", "/d/name").unwrap();
     let renamed = item.metadata().unwrap();
     assert_ne!(renamed.id.ino, number);
     assert_eq!(renamed, fs.metadata("/d/name").unwrap());

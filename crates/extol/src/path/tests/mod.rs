@@ -77,7 +77,7 @@ fn a_path_leads_through_a_directory_that_is_being_changed() {
     walker.join().unwrap();
     assert_eq!(size.expect("it waits for the lock").unwrap(), 1);
     // A directory with another name, or a new one with its name, is not taken for it.
-    fs.rename("a/b", "c").unwrap();
+    fs.rename_path("a/b", "c").unwrap();
     let gone = fs.open_file("a/b/file", OpenOptions::new().read(true));
     assert!(matches!(gone, Err(FsError::NotFound)));
     fs.create_dir_all("a/b").unwrap();
@@ -116,7 +116,7 @@ fn a_cached_path_is_found_without_a_search() {
         assert_eq!(fs.symlink_metadata("a/link").unwrap().kind, FileKind::Symlink);
     }
     let old = fs.metadata("a/b/file").unwrap().id;
-    fs.rename("a/b", "a/c").unwrap();
+    fs.rename_path("a/b", "a/c").unwrap();
     assert_eq!(
         (fs.lookup_cached(b"a/b/file"), fs.metadata("a/b/file")),
         (None, Err(FsError::NotFound))
@@ -145,10 +145,10 @@ fn a_cached_path_that_changes_meanwhile_does_not_count() {
     assert_eq!(after(&|| fs.remove_file("a/b/file").unwrap()), None);
     make();
     fs.write_file("other", b"22").unwrap();
-    assert_eq!(after(&|| fs.rename("other", "a/b/file").unwrap()), None);
+    assert_eq!(after(&|| fs.rename_path("other", "a/b/file").unwrap()), None);
     assert_eq!(fs.lookup_cached(b"a/b/file"), None, "not cached yet");
     assert_eq!(fs.metadata("a/b/file").unwrap().size, 2);
-    assert_eq!(after(&|| fs.rename("a", "c").unwrap()), None);
+    assert_eq!(after(&|| fs.rename_path("a", "c").unwrap()), None);
     make();
     assert_eq!(after(&|| fs.remove_dir_all("a/b").unwrap()), None);
     finish(&fs);
@@ -331,20 +331,20 @@ fn renames() {
     fs.create_dir_all("/d/e").unwrap();
     fs.write_file("/f", "f").unwrap();
     fs.write_file("/g", "g").unwrap();
-    fs.rename("/f", "/d/f").unwrap();
+    fs.rename_path("/f", "/d/f").unwrap();
     fs.rename_with("/d/f", "/g", RenameFlags::EXCHANGE).unwrap();
     assert_eq!(
         (fs.read_file("/g").unwrap(), fs.read_file("/d/f").unwrap()),
         (b"f".to_vec(), b"g".to_vec())
     );
     assert_eq!(fs.rename_with("/g", "/d/f", RenameFlags::NOREPLACE), Err(FsError::Exists));
-    assert!(matches!(fs.rename("/d", "/d/e/x"), Err(FsError::Invalid(_))));
-    assert_eq!(fs.rename("/g", "/d"), Err(FsError::IsADirectory));
-    assert_eq!(fs.rename("/g", "/new/"), Err(FsError::NotADirectory));
-    assert_eq!(fs.rename("/", "/x"), Err(FsError::Busy));
-    assert_eq!(fs.rename("/d", "/"), Err(FsError::Busy));
-    assert_eq!(fs.rename("/none", "/x"), Err(FsError::NotFound));
-    fs.rename("/d/", "/moved/").unwrap();
+    assert!(matches!(fs.rename_path("/d", "/d/e/x"), Err(FsError::Invalid(_))));
+    assert_eq!(fs.rename_path("/g", "/d"), Err(FsError::IsADirectory));
+    assert_eq!(fs.rename_path("/g", "/new/"), Err(FsError::NotADirectory));
+    assert_eq!(fs.rename_path("/", "/x"), Err(FsError::Busy));
+    assert_eq!(fs.rename_path("/d", "/"), Err(FsError::Busy));
+    assert_eq!(fs.rename_path("/none", "/x"), Err(FsError::NotFound));
+    fs.rename_path("/d/", "/moved/").unwrap();
     assert_eq!(fs.read_file("/moved/f").unwrap(), b"g");
     finish(&fs);
 }
@@ -460,8 +460,10 @@ fn files_of_a_removed_directory_go_with_their_names() {
 /// length, kind, name).
 fn with_an_entry(change: impl Fn(&mut [u8], u32)) -> Arc<Ext4> {
     let device = Arc::new(MemDevice::new(8 << 20));
-    let options =
-        MkfsOptions::default().with(|o| o.features = vec!["^metadata_csum,^inline_data".into()]);
+    let options = MkfsOptions {
+        features: vec!["^metadata_csum,^inline_data".into()],
+        ..MkfsOptions::default()
+    };
     mkfs(&*device, &options, &mut |_| {}).unwrap();
     let fs = Ext4::open(device.clone(), &MountOptions::default()).unwrap();
     fs.create_dir_all("/outer/circle").unwrap();

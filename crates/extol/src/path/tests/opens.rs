@@ -29,7 +29,7 @@ fn a_device_is_open_once() {
 fn an_image_is_closed_with_its_volume() {
     let scratch = tempfile::tempdir().unwrap();
     let image = scratch.path().join("disk.img");
-    let options = MkfsOptions::default().with(|o| o.size = Some(8 << 20));
+    let options = MkfsOptions { size: Some(8 << 20), ..MkfsOptions::default() };
     crate::image::mkfs_file(&image, &options, &mut |_| {}).unwrap();
     let fs = Ext4::open_path(&image, &MountOptions::default()).unwrap();
     fs.write_file("a", vec![7; 100_000]).unwrap();

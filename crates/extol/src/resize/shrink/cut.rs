@@ -48,7 +48,7 @@ pub(super) fn cut(
         sb.free_blocks_count = vol.geo.cluster_blocks(free);
         sb.free_inodes_count = u32::try_from(inodes).unwrap_or(u32::MAX);
     })?;
-    vol.alloc.keep(&plan.sb);
+    vol.alloc.keep_for_root(plan.sb.r_blocks_count);
     h.stop().map_err(error::journal)?;
     if planted::has(planted::Bug::DeviceCutEarly) {
         let bytes = plan.geo.blocks() << vol.geo.block_size.bits();

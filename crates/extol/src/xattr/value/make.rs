@@ -98,8 +98,7 @@ fn fill(vol: &Volume, h: &mut Handle, node: &mut Node, value: &[u8]) -> Result<(
     let mut at = 0u32;
     let mut parts = value.chunks(bs);
     while parts.len() > 0 {
-        let want = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let run = vol.alloc.take_meta(goal, want, 1)?;
+        let run = vol.alloc.take(goal, u32::try_from(parts.len()).unwrap_or(u32::MAX), 1)?;
         insert(vol, h, node, at, run)?;
         for (nr, part) in (run.start.0..).zip(parts.by_ref().take(run.len as usize)) {
             let buf = h.create(extol_block::BlockNr(nr)).map_err(error::journal)?;

@@ -212,7 +212,7 @@ fn journal_devices() {
             run("e2fsck", &["-fn", "-j", text(&journal), text(&volume)]).expect("e2fsck");
         assert_eq!(code, 0, "{words}");
 
-        let other_size = MkfsOptions { block_size: Some(2048), overwrite: true, ..with.clone() };
+        let other_size = MkfsOptions { block_size: Some(2048), ..with.clone() };
         let error =
             mkfs(&open(&volume), &other_size, &mut |_| {}).expect_err("block size").to_string();
         assert!(error.contains("not 2048"), "{error}");

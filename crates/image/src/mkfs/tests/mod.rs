@@ -9,8 +9,7 @@ mod refusals;
 
 use super::config::Config;
 use super::plan::{Contents, Plan};
-use super::{MkfsError, MkfsOptions, MkfsProgress, Stage, mkfs};
-use crate::overwrite::loss;
+use super::{MkfsOptions, MkfsProgress, Stage, existing_contents, mkfs};
 use extol_block::{BlockDevice, MemDevice};
 use extol_ondisk::{Geometry, GroupDesc, GroupNr, Incompat, Superblock};
 
@@ -138,55 +137,30 @@ fn interrupted_making_leaves_nothing_that_looks_whole() {
     use extol_devices::{Fault, FaultDevice};
     let device = FaultDevice::new(MemDevice::new(64 << 20), []);
     mkfs(&device, &MkfsOptions::default(), &mut |_| {}).expect("first");
-    let superblock_is_there = || crate::mkfs::read_superblock(&device).is_ok();
-    assert!(superblock_is_there());
-    let again = MkfsOptions { overwrite: true, ..MkfsOptions::default() };
+    assert_eq!(existing_contents(&device).as_deref(), Some("an ext4 file system"));
     for nth in [1, 2, 5, 10] {
         device.arm(Fault::from_then_on(DeviceOp::Write, nth));
-        assert!(mkfs(&device, &again, &mut |_| {}).is_err());
+        assert!(mkfs(&device, &MkfsOptions::default(), &mut |_| {}).is_err());
         device.disarm();
-        assert!(!superblock_is_there(), "failed at write {nth}");
+        assert_eq!(existing_contents(&device), None, "failed at write {nth}");
     }
 }
 
-/// What is there is told, and lost only if the options say so.
 #[test]
-fn what_is_there_is_not_overwritten_without_a_word() {
+fn recognises_what_is_there() {
     let device = MemDevice::new(64 << 20);
-    assert_eq!(loss(&device, None), None);
-    assert_eq!(loss(&MemDevice::new(512), None), None);
+    assert_eq!(existing_contents(&device), None);
+    assert_eq!(existing_contents(&MemDevice::new(512)), None);
     let mut options = MkfsOptions { label: Some("data".into()), ..MkfsOptions::default() };
     for (kind, words) in [("ext2", "ext2"), ("ext3", "ext3"), ("ext4", "ext4")] {
         options.fs_type = super::FsType::parse(kind).expect("type");
         mkfs(&device, &options, &mut |_| {}).expect("mkfs");
-        let there = format!("an {words} file system labelled 'data'");
-        assert_eq!(loss(&device, None), Some(there.clone()));
-        let before = device.to_bytes();
-        match mkfs(&device, &MkfsOptions::default(), &mut |_| {}) {
-            Err(MkfsError::Holds { what, .. }) => assert_eq!(what, there),
-            other => panic!("{other:?}"),
-        }
-        assert!(device.to_bytes() == before, "refused, and changed all the same");
-        // A dry run changes nothing.
-        let planned = MkfsOptions { dry_run: true, ..MkfsOptions::default() };
-        mkfs(&device, &planned, &mut |_| {}).expect("a dry run");
-        options.overwrite = true;
+        assert_eq!(
+            existing_contents(&device),
+            Some(format!("an {words} file system labelled 'data'"))
+        );
     }
     options.features.push("journal_dev".into());
     mkfs(&device, &options, &mut |_| {}).expect("mkfs");
-    assert_eq!(loss(&device, None).as_deref(), Some("an ext4 journal"));
-    let forced = MkfsOptions { force: true, ..MkfsOptions::default() };
-    mkfs(&device, &forced, &mut |_| {}).expect("force");
-    // Other file systems count as well, where the volume would be.
-    let device = MemDevice::new(64 << 20);
-    device.write_at(b"_BHRfS_M", 65_600).expect("write");
-    assert!(mkfs(&device, &MkfsOptions::default(), &mut |_| {}).is_err());
-    assert_eq!(loss(&device, Some(64 << 10)), None);
-    // A device that is in use is not overwritten at all.
-    let device = MemDevice::new(64 << 20);
-    let claim = extol_block::Claim::take(&device, false).expect("claim");
-    let refused = mkfs(&device, &forced, &mut |_| {}).expect_err("in use");
-    assert!(matches!(refused, MkfsError::InUse(_)), "{refused}");
-    drop(claim);
-    mkfs(&device, &MkfsOptions::default(), &mut |_| {}).expect("free");
+    assert_eq!(existing_contents(&device).as_deref(), Some("an ext4 journal"));
 }

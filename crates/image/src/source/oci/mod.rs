@@ -90,20 +90,14 @@ impl OciSource {
     ///
     /// # Errors
     /// If it is not there, or may not be read.
-    pub fn open(
-        path: impl AsRef<Path>,
-        spool: impl AsRef<Path>,
-        options: OciOptions,
-    ) -> Result<Self> {
-        let (path, spool) = (path.as_ref(), spool.as_ref());
+    pub fn open(path: &Path, spool: &Path, options: OciOptions) -> Result<Self> {
         let (files, store) = (Files::dir(path)?, Store::new(spool));
         Ok(Self { name: bytes_of(path).to_vec(), files, options, store })
     }
 
     /// True if a directory holds an image.
     #[must_use]
-    pub fn is_layout(path: impl AsRef<Path>) -> bool {
-        let path = path.as_ref();
+    pub fn is_layout(path: &Path) -> bool {
         let is_file =
             |name: &str| path.join(name).symlink_metadata().is_ok_and(|meta| meta.is_file());
         is_file("oci-layout") && is_file("index.json")

@@ -227,7 +227,7 @@ fn as_umoci_unpacks() {
     assert!(wanted.contains_key("/lib/again") && !wanted.contains_key("/k"), "{wanted:?}");
     let options = SourceOptions { spool: scratch.path().into(), ..SourceOptions::default() };
     for name in ["img", "layout.tar", "layout.tar.zst", "saved.tar", "saved.tar.gz"] {
-        let mut source = open(scratch.join(name), &options).expect("opens");
+        let mut source = open(&scratch.join(name), &options).expect("opens");
         assert_same(&list(&mut *source), &wanted, name);
     }
 }

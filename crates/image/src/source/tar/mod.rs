@@ -21,7 +21,6 @@
 //! - TS-3: what is left out is told by a remark.
 
 mod acl;
-mod attributes;
 mod header;
 mod input;
 mod pax;
@@ -87,8 +86,7 @@ impl TarSource {
     ///
     /// # Errors
     /// If it is not there, may not be read, or is a directory.
-    pub fn open(path: impl AsRef<Path>, spool: impl AsRef<Path>) -> Result<Self> {
-        let (path, spool) = (path.as_ref(), spool.as_ref());
+    pub fn open(path: &Path, spool: &Path) -> Result<Self> {
         let name = bytes_of(path);
         let file = File::open(path).map_err(|error| BuildError::not_opened(name, &error))?;
         Self::from_file(file, name, spool)
@@ -98,8 +96,7 @@ impl TarSource {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn from_file(mut file: File, name: &[u8], spool: impl AsRef<Path>) -> Result<Self> {
-        let spool = spool.as_ref();
+    pub fn from_file(mut file: File, name: &[u8], spool: &Path) -> Result<Self> {
         let failed = |error| BuildError::entry(name, error);
         let meta = file.metadata().map_err(failed)?;
         if meta.is_dir() {

@@ -1,14 +1,13 @@
 //! Extended headers: records `LENGTH KEYWORD=VALUE\n`, whose values take the place of the header's.
-//!
-//! Attributes are in `attributes.rs`.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 
 use extol_ondisk::Time;
 
 use crate::edits::decimal;
+use crate::tree::XattrSet;
 
-use super::attributes::{ACCESS, Attributes};
+use super::acl;
 
 /// What extended headers say of an entry.
 #[derive(Clone, Debug, Default)]
@@ -24,9 +23,18 @@ pub(super) struct Extended {
     pub crtime: Option<Time>,
     pub major: Option<u32>,
     pub minor: Option<u32>,
-    /// Shared with the global header while they are the same.
-    pub attributes: Arc<Attributes>,
+    /// The permission bits that an access list gives the file, whatever its header says.
+    acl_mode: Option<u16>,
+    /// Access lists that are text and name users without a number: name of the attribute, mode
+    /// without those users, and what is to be told. An attribute of that name is as good.
+    acls_left_out: Vec<(&'static [u8], u16, String)>,
+    /// Attributes, in the order of the records.
+    pub xattrs: XattrSet,
+    /// Encoded names of attributes that libarchive's record gave.
+    told_twice: HashSet<Vec<u8>>,
     pub sparse: SparseRecords,
+    /// What was left out, for remarks.
+    left_out: Vec<String>,
 }
 
 /// Records of sparse files, in any of three formats.
@@ -39,6 +47,11 @@ pub(super) struct SparseRecords {
     /// The numbers of the map, places and lengths by turns.
     pub map: Option<Vec<u64>>,
 }
+
+/// The attribute of access lists.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The most remarks of one entry.
+const MAX_REMARKS: usize = 10;
 
 impl Extended {
     /// Reads records. An error says what is wrong with them.
@@ -76,13 +89,11 @@ impl Extended {
                 if label.last() != Some(&0) {
                     label.push(0);
                 }
-                self.attributes_mut().add(b"security.selinux", label);
+                self.attribute(b"security.selinux", label);
             }
-            b"SCHILY.acl.access" => self.attributes_mut().acl(ACCESS, value),
-            b"SCHILY.acl.default" => {
-                self.attributes_mut().acl(b"system.posix_acl_default", value);
-            }
-            b"SCHILY.acl.ace" => self.attributes_mut().remark("its NFSv4 access list is left out"),
+            b"SCHILY.acl.access" => self.acl(ACCESS, value),
+            b"SCHILY.acl.default" => self.acl(b"system.posix_acl_default", value),
+            b"SCHILY.acl.ace" => self.remark("its NFSv4 access list is left out"),
             _ => return self.take_by_prefix(keyword, value, runs),
         }
         Some(())
@@ -91,16 +102,14 @@ impl Extended {
     fn take_by_prefix(&mut self, keyword: &[u8], value: &[u8], runs: u64) -> Option<()> {
         if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {
             // libarchive writes an attribute twice, and encodes more of a name than GNU tar.
-            if !self.attributes.told_twice.contains(name) {
-                self.attributes_mut().add(&gnu_decoded(name), value.to_vec());
+            if !self.told_twice.contains(name) {
+                self.attribute(&gnu_decoded(name), value.to_vec());
             }
         } else if let Some(encoded) = keyword.strip_prefix(b"LIBARCHIVE.xattr.") {
             let name = percent_decoded(encoded)?;
-            let value = base64(value)?;
-            let attributes = self.attributes_mut();
-            attributes.add(&name, value);
+            self.attribute(&name, base64(value)?);
             if name != encoded {
-                attributes.tell_twice(encoded);
+                self.told_twice.insert(encoded.to_vec());
             }
         } else if let Some(name) = keyword.strip_prefix(b"GNU.sparse.") {
             return self.sparse.take(name, value, runs);
@@ -109,8 +118,60 @@ impl Extended {
         Some(())
     }
 
-    fn attributes_mut(&mut self) -> &mut Attributes {
-        Arc::make_mut(&mut self.attributes)
+    /// The permission bits that an access list gives the file, whatever its header says.
+    pub fn acl_mode(&self) -> Option<u16> {
+        let left_out = self.acls_left_out.iter().find(|(name, ..)| *name == ACCESS);
+        self.acl_mode.or(left_out.map(|(_, mode, _)| *mode))
+    }
+
+    /// What was left out, for remarks.
+    pub fn left_out(&self) -> impl Iterator<Item = String> {
+        let is_there = |wanted: &[u8]| self.xattrs.iter().any(|(name, _)| **name == *wanted);
+        let acls = self.acls_left_out.iter().filter(move |(name, ..)| !is_there(name));
+        let all = self.left_out.iter().chain(acls.map(|(.., what)| what));
+        all.take(MAX_REMARKS).cloned()
+    }
+
+    fn acl(&mut self, name: &'static [u8], text: &[u8]) {
+        match acl::parse(text) {
+            Some(acl) if acl.unknown.is_empty() => {
+                let access = name == ACCESS;
+                if access {
+                    self.acl_mode = Some(acl.mode());
+                }
+                // A mode says the same then.
+                if !(access && acl.is_plain()) {
+                    self.xattrs.push((name.into(), acl.to_xattr().into()));
+                }
+            }
+            Some(acl) => {
+                let user = acl.unknown.join(", ");
+                let what = format!("its access list is left out: it has no number for '{user}'");
+                self.acls_left_out.retain(|(other, ..)| *other != name);
+                self.acls_left_out.push((name, acl.mode_without_names(), what));
+            }
+            None => self.remark("its access list is left out: it cannot be read"),
+        }
+    }
+
+    fn attribute(&mut self, name: &[u8], value: Vec<u8>) {
+        match acl::is_stored(name, &value) {
+            true => {
+                self.acl_mode = acl::mode_of_xattr(name, &value).or(self.acl_mode);
+                self.xattrs.push((name.into(), value.into()));
+            }
+            false if name.is_empty() => self.remark("an attribute without a name is left out"),
+            false => {
+                let name = crate::error::shown(name);
+                self.remark(&format!("its attribute '{name}' is left out: ext4 cannot have it"));
+            }
+        }
+    }
+
+    fn remark(&mut self, what: &str) {
+        if self.left_out.len() < MAX_REMARKS {
+            self.left_out.push(what.to_owned());
+        }
     }
 }
 
@@ -301,7 +362,7 @@ mod tests {
         assert_eq!(extended.mtime, Some(Time { sec: 1_700_000_000, nsec: 123_456_789 }));
         assert_eq!(extended.atime, Some(Time { sec: -2, nsec: 500_000_000 }));
         let xattrs: Vec<_> =
-            extended.attributes.all.iter().map(|(name, value)| (&**name, &**value)).collect();
+            extended.xattrs.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(
             xattrs,
             [
@@ -310,7 +371,7 @@ mod tests {
                 (b"security.selinux", b"u:r:t\0"),
             ]
         );
-        assert_eq!(extended.attributes.left_out().count(), 0);
+        assert_eq!(extended.left_out().count(), 0);
     }
 
     #[test]
@@ -326,7 +387,7 @@ mod tests {
         let names = |records: &[(&str, &[u8])]| -> Vec<String> {
             let extended = read(records).expect("reads");
             let text = |name: &[u8]| String::from_utf8(name.to_vec()).expect("text");
-            extended.attributes.all.iter().map(|(name, _)| text(name)).collect()
+            extended.xattrs.iter().map(|(name, _)| text(name)).collect()
         };
         let gnu = names(&[
             ("SCHILY.xattr.user.a%3Db", b"1"),
@@ -354,8 +415,8 @@ mod tests {
             ("SCHILY.acl.default", b"nonsense"),
         ]);
         let extended = extended.expect("reads");
-        assert!(extended.attributes.all.is_empty());
-        assert_eq!(extended.attributes.left_out().count(), 4);
+        assert!(extended.xattrs.is_empty());
+        assert_eq!(extended.left_out().count(), 4);
     }
 
     /// The bits of the group in the header are the mask, which speaks of users that are gone.
@@ -363,8 +424,7 @@ mod tests {
     fn a_list_that_is_left_out_widens_nothing() {
         let list = b"user::rw-,user:nobody-has-it:rw-,group::---,mask::rw-,other::---";
         let extended = read(&[("SCHILY.acl.access", list)]).expect("reads");
-        let said = (extended.attributes.acl_mode(), extended.attributes.left_out().count());
-        assert_eq!(said, (Some(0o600), 1));
+        assert_eq!((extended.acl_mode(), extended.left_out().count()), (Some(0o600), 1));
         let attribute = "SCHILY.xattr.system.posix_acl_access";
         let value = [
             &[2, 0, 0, 0][..],
@@ -380,9 +440,8 @@ mod tests {
             [(attribute, &value), ("SCHILY.acl.access", list)],
         ] {
             let extended = read(&records).expect("reads");
-            assert_eq!(extended.attributes.all.len(), 1);
-            let said = (extended.attributes.acl_mode(), extended.attributes.left_out().count());
-            assert_eq!(said, (Some(0o660), 0));
+            assert_eq!(extended.xattrs.len(), 1);
+            assert_eq!((extended.acl_mode(), extended.left_out().count()), (Some(0o660), 0));
         }
     }
 

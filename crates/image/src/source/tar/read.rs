@@ -1,11 +1,8 @@
 //! An archive, entry by entry.
 
-use std::sync::Arc;
-
 use extol_ondisk::Time;
 use extol_vfs::Rdev;
 
-use super::attributes::Attributes;
 use super::header::{self, BLOCK, Block, Header};
 use super::input::Input;
 use super::pax::Extended;
@@ -66,8 +63,6 @@ pub(in crate::source) struct Archive<'a, 'i> {
     pieces: &'a mut Pieces,
     /// What global headers say.
     globals: Extended,
-    /// The set of their attributes, once an entry has it.
-    global_set: Option<XattrSetId>,
     /// Where it begins.
     start: u64,
     /// Nothing of it can be missing.
@@ -81,16 +76,7 @@ impl<'a, 'i> Archive<'a, 'i> {
     pub fn new(input: Input<'i>, pieces: &'a mut Pieces) -> Self {
         let start = input.at();
         let globals = Extended::default();
-        Self {
-            input,
-            pieces,
-            globals,
-            global_set: None,
-            start,
-            extensions: 0,
-            entries: 0,
-            is_whole: false,
-        }
+        Self { input, pieces, globals, start, extensions: 0, entries: 0, is_whole: false }
     }
 
     /// Its digest is compared: it is not cut off.
@@ -197,11 +183,6 @@ impl<'a, 'i> Archive<'a, 'i> {
         let runs = tree.limits().sparse_runs;
         let read = self.globals.read(&bytes, runs);
         read.map_err(|why| self.wrong(header, why))?;
-        self.global_set = None;
-        if self.globals.attributes.are_too_many() {
-            let why = "has more attributes than a global header may give to all entries";
-            return Err(self.wrong(header, why));
-        }
         let names = &mut self.globals;
         if names.path.take().is_some() | names.link.take().is_some() | names.size.take().is_some() {
             tree.note(&header.name, "names and sizes in a global header are passed over");
@@ -222,7 +203,7 @@ impl<'a, 'i> Archive<'a, 'i> {
         let sparse_name = extended.sparse.name.take();
         let path = sparse_name.or(extended.path.take()).unwrap_or_else(|| header.name.clone());
         let header = Header { name: path, ..header };
-        for what in extended.attributes.left_out() {
+        for what in extended.left_out() {
             tree.note(&header.name, what);
         }
         let size = extended.size.unwrap_or(header.size);
@@ -375,8 +356,6 @@ impl<'a, 'i> Archive<'a, 'i> {
         extended: &mut Extended,
         tree: &mut TreeBuilder,
     ) -> Result<Meta> {
-        let acl_mode = extended.attributes.acl_mode();
-        let xattrs = self.set(std::mem::take(&mut extended.attributes), tree)?;
         let id = |what: &str, number: i64| {
             // The highest number means "no change" to chown and is none.
             u32::try_from(number).ok().filter(|id| *id != u32::MAX).ok_or_else(|| {
@@ -385,8 +364,9 @@ impl<'a, 'i> Archive<'a, 'i> {
         };
         let times =
             OtherTimes { atime: extended.atime, ctime: extended.ctime, crtime: extended.crtime };
+        let xattrs = std::mem::take(&mut extended.xattrs);
         Ok(Meta {
-            mode: match acl_mode {
+            mode: match extended.acl_mode() {
                 // Those of a link say nothing, and Linux makes none others.
                 _ if header.kind == b'2' => 0o777,
                 Some(bits) => header.mode & !0o777 | bits,
@@ -396,26 +376,10 @@ impl<'a, 'i> Archive<'a, 'i> {
             gid: id("group", extended.gid.unwrap_or(header.gid))?,
             mtime: extended.mtime.unwrap_or(Time { sec: header.mtime, nsec: 0 }),
             times: tree.times(times)?,
-            xattrs,
+            xattrs: if xattrs.is_empty() { XattrSetId::NONE } else { tree.xattrs(xattrs)? },
             implied: false,
             verity: false,
         })
-    }
-
-    /// The set of an entry's attributes. Those of a global header are looked up once.
-    fn set(&mut self, attributes: Arc<Attributes>, tree: &mut TreeBuilder) -> Result<XattrSetId> {
-        if attributes.all.is_empty() {
-            return Ok(XattrSetId::NONE);
-        }
-        let is_global = Arc::ptr_eq(&attributes, &self.globals.attributes);
-        if let Some(known) = self.global_set.filter(|_| is_global) {
-            return Ok(known);
-        }
-        let set = tree.xattrs(Arc::unwrap_or_clone(attributes).all)?;
-        if is_global {
-            self.global_set = Some(set);
-        }
-        Ok(set)
     }
 }
 

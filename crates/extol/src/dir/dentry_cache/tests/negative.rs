@@ -16,7 +16,7 @@ const SMALL_BLOCKS: u32 = 1024;
 
 fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
     let device = Arc::new(MemDevice::new(64 << 20));
-    let options = MkfsOptions::default().with(|o| o.block_size = Some(SMALL_BLOCKS));
+    let options = MkfsOptions { block_size: Some(SMALL_BLOCKS), ..MkfsOptions::default() };
     mkfs(&*device, &options, &mut |_| {}).unwrap();
     let options = MountOptions::default().without_threads();
     (Arc::clone(&device), Ext4::open(device, &options).unwrap())
@@ -73,7 +73,7 @@ fn a_second_lookup_searches_nothing() {
     let from = make(&fs, "from").unwrap();
     miss(&fs, "to");
     let root = fs.root();
-    fs.rename_at(root, b"from", root, b"to", RenameFlags::empty()).unwrap();
+    fs.rename(root, b"from", root, b"to", RenameFlags::empty()).unwrap();
     assert_eq!((find(&fs, "from"), find(&fs, "to")), (None, Some(from)));
     close(&device, &fs);
 }
@@ -122,7 +122,7 @@ fn each_way_to_make_the_name_counts() {
     // It is moved there, or the first attempt fails for another reason.
     miss(&fs, "two");
     let root = fs.root();
-    fs.rename_at(root, b"one", root, b"two", RenameFlags::empty()).unwrap();
+    fs.rename(root, b"one", root, b"two", RenameFlags::empty()).unwrap();
     assert_eq!(make(&fs, "two").err(), Some(FsError::Exists));
     miss(&fs, "three");
     let nothing = NewNode::Symlink(Vec::new());
@@ -182,7 +182,7 @@ fn any_order_of_lookups_and_changes() {
                 }
                 6..8 => {
                     let done =
-                        fs.rename_at(root, b.as_bytes(), root, a.as_bytes(), RenameFlags::empty());
+                        fs.rename(root, b.as_bytes(), root, a.as_bytes(), RenameFlags::empty());
                     assert_eq!(done.is_ok(), model.contains_key(&b), "{done:?} in step {step}");
                     // (Two names of one file stay.)
                     if done.is_ok() && model.get(&a) != model.get(&b) {

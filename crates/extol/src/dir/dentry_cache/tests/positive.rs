@@ -61,9 +61,9 @@ fn each_change_of_a_name_counts() {
     let [a, b] = [&b"a"[..], b"b"].map(|name| make(&fs, root, name, NewNode::Regular));
     let know = |dir, names: &[&[u8]]| names.iter().for_each(|name| drop(find(&fs, dir, name)));
     know(root, &[b"a", b"b"]);
-    fs.rename_at(root, b"a", root, b"b", RenameFlags::EXCHANGE).unwrap();
+    fs.rename(root, b"a", root, b"b", RenameFlags::EXCHANGE).unwrap();
     assert_eq!((find(&fs, root, b"a"), find(&fs, root, b"b")), (Ok(b), Ok(a)));
-    fs.rename_at(root, b"a", root, b"b", none).unwrap();
+    fs.rename(root, b"a", root, b"b", none).unwrap();
     assert_eq!((find(&fs, root, b"a"), find(&fs, root, b"b")), (Err(FsError::NotFound), Ok(b)));
     fs.unlink(root, b"b").unwrap();
     assert_eq!(find(&fs, root, b"b"), Err(FsError::NotFound));
@@ -85,7 +85,7 @@ fn each_change_of_a_name_counts() {
     // From one directory into another.
     let file = make(&fs, reused, b"moving", NewNode::Regular);
     know(reused, &[b"moving"]);
-    fs.rename_at(reused, b"moving", root, b"moved", none).unwrap();
+    fs.rename(reused, b"moving", root, b"moved", none).unwrap();
     assert_eq!(find(&fs, reused, b"moving"), Err(FsError::NotFound));
     assert_eq!(find(&fs, root, b"moved"), Ok(file));
 }
@@ -163,7 +163,7 @@ fn names_change_while_they_are_looked_up() {
             assert!(round < 1_000_000, "no lookup finds it");
             let file = make(&fs, root, b"fresh", NewNode::Regular);
             fs.write(file, 0, b"x").unwrap();
-            fs.rename_at(root, b"fresh", root, b"name", RenameFlags::empty()).unwrap();
+            fs.rename(root, b"fresh", root, b"name", RenameFlags::empty()).unwrap();
             assert_eq!(find(&fs, root, b"name"), Ok(file));
             if round % 3 == 0 {
                 fs.unlink(root, b"name").unwrap();

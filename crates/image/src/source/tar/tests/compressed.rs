@@ -50,13 +50,13 @@ fn compressed_archives_are_the_same() {
             let mut damaged = bytes.clone();
             damaged[place] ^= 4;
             fs::write(scratch.join("damaged"), &damaged).expect("write");
-            let mut source = TarSource::open(scratch.join("damaged"), scratch.path());
+            let mut source = TarSource::open(&scratch.join("damaged"), scratch.path());
             let source = source.as_mut().expect("opens");
             let scanned = source.scan(&mut TreeBuilder::new(Limits::default()));
             assert!(scanned.is_err(), "{command}: byte {place} of {}", bytes.len());
         }
         fs::write(scratch.join("cut"), &bytes[..bytes.len() - 3]).expect("write");
-        let mut source = TarSource::open(scratch.join("cut"), scratch.path()).expect("opens");
+        let mut source = TarSource::open(&scratch.join("cut"), scratch.path()).expect("opens");
         source.scan(&mut TreeBuilder::new(Limits::default())).expect_err(command);
     }
     let left: Vec<_> = fs::read_dir(scratch.path()).expect("list").flatten().collect();
@@ -78,12 +78,12 @@ fn bombs_stop_at_the_limits() {
         let line = format!("{tool} -c < x.tar > bomb");
         run_ok(Command::new("bash").arg("-c").arg(line).current_dir(scratch.path()));
         let limits = Limits { expand: 10 << 20, ..Limits::default() };
-        let mut source = TarSource::open(scratch.join("bomb"), scratch.path()).expect("opens");
+        let mut source = TarSource::open(&scratch.join("bomb"), scratch.path()).expect("opens");
         let error = source.scan(&mut TreeBuilder::new(limits)).expect_err("a bomb").to_string();
         let why = "has more than 10485760 bytes when it is expanded: allow more with --limits \
                    expand=NUMBER";
         assert!(error.ends_with(why), "{error}");
-        let mut source = TarSource::open(scratch.join("bomb"), scratch.path()).expect("opens");
+        let mut source = TarSource::open(&scratch.join("bomb"), scratch.path()).expect("opens");
         source.scan(&mut TreeBuilder::new(Limits::default())).expect("short sources are exempt");
     }
     for (bytes, why) in [

@@ -1,4 +1,4 @@
-//! `extol get`: out of the volume.
+//! `extol cp`: out of the volume.
 //!
 //! A hostile volume must not make the copy write outside of the destination: what is there already
 //! is replaced, never written through, and a directory is entered only if it is one
@@ -28,24 +28,20 @@ use serde::Serialize;
 
 use super::destination::{self, DestDir, Id, Node, Target};
 use super::preserve::{Attributes, Lost, Preserve, Skipped};
-use super::tree::image_first;
-use super::{CHUNK, Files, InodeRef, Reading, WalkGuard, show};
-use crate::args::GetArgs;
+use super::{CHUNK, InodeRef, Tree, WalkGuard, show};
+use crate::args::CpArgs;
 use crate::interrupt;
 
 /// Copies.
-pub fn get(args: &GetArgs) -> Result<()> {
-    let (paths, dest) = match &args.paths[..] {
-        [path] => (std::slice::from_ref(path), OsStr::new(".")),
-        paths => super::sources_and_destination(paths, super::COPIED)?,
-    };
+pub fn cp(args: &CpArgs) -> Result<()> {
+    let (paths, dest) = super::sources_and_destination(&args.paths, super::COPIED)?;
     let preserve = Preserve::of(args, umask())?;
     let dest = Path::new(dest);
     let into = dest.is_dir();
     let about = |error: io::Error| Failure::system_call(dest.shown(), error);
-    let no_directory = || about(fs::metadata(dest).err().unwrap_or_else(|| Errno::NOTDIR.into()));
     if paths.len() > 1 && !into {
-        return Err(no_directory());
+        let gone = fs::metadata(dest).err().unwrap_or(Errno::NOTDIR.into());
+        return Err(about(gone));
     }
     let (base, name) = match (into, dest.file_name()) {
         (true, _) => (DestDir::open(dest).map_err(about)?, None),
@@ -55,12 +51,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
         (false, None) => return Err(about(Errno::NOENT.into())),
     };
     interrupt::catch()?;
-    let tree = Reading::open(&args.volume, "get")
-        .map_err(|failure| image_first(failure, &args.volume, &args.paths))?;
-    let paths = tree.expanded(paths);
-    if paths.len() > 1 && !into {
-        return tree.close(Err(no_directory()));
-    }
+    let tree = Tree::open(&args.volume, false)?;
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
     let mut copy = CopyOut::new(preserve, base, shown, &tree);
     for path in paths.iter().take_while(|_| !interrupt::came()) {
@@ -162,7 +153,7 @@ struct Level<'t> {
 
 /// A copy under way.
 struct CopyOut<'t> {
-    volume: &'t Files,
+    volume: &'t Tree,
     preserve: Preserve,
     done: Done,
     /// Where all copies go.
@@ -180,7 +171,7 @@ struct CopyOut<'t> {
 }
 
 impl<'v> CopyOut<'v> {
-    fn new(preserve: Preserve, base: DestDir, shown: &Path, volume: &'v Files) -> Self {
+    fn new(preserve: Preserve, base: DestDir, shown: &Path, volume: &'v Tree) -> Self {
         Self {
             volume,
             preserve,
