@@ -349,6 +349,9 @@ fn other_version() -> io::Error {
 }
 
 const TRUSTED: &str = "trusted.";
+/// How often a request is repeated that the daemon cannot serve yet, and how long after.
+const TRIES: u32 = 500;
+const BETWEEN: Duration = Duration::from_millis(10);
 
 /// The client's side: sends a request, with the kernel's check of CAP_SYS_ADMIN if this process has
 /// it, else with the daemon's.
@@ -356,7 +359,15 @@ fn ask(root: &Path, command: &str) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER];
     let mut read = |start: &str| {
         let name = Zeroizing::new(format!("{start}{command}"));
-        let len = rustix::fs::getxattr(root, name.as_str(), &mut buffer[..])?;
+        let mut tries = 0;
+        let len = loop {
+            match rustix::fs::getxattr(root, name.as_str(), &mut buffer[..]) {
+                // No other thread serves the kernel's writes yet: the mount has just begun.
+                Err(Os::AGAIN) if tries < TRIES => tries += 1,
+                answer => break answer?,
+            }
+            std::thread::sleep(BETWEEN);
+        };
         Ok(buffer.get(..len).unwrap_or_default().to_vec())
     };
     match read(TRUSTED) {
