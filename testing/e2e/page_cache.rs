@@ -36,7 +36,7 @@ fn hole(path: &Path) -> OwnedFd {
     file.into()
 }
 
-/// What a file must be: zeros but for these bytes.
+/// The expected contents of a file: zeros but for these bytes.
 fn expected(bytes: &[u8]) -> Vec<u8> {
     let mut all = vec![0; MIB as usize];
     all[AT as usize..AT as usize + bytes.len()].copy_from_slice(bytes);

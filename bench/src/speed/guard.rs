@@ -39,7 +39,7 @@ pub struct Guard {
     /// Files of the trees and of each thread of the metadata load.
     #[arg(long, default_value_t = 2000)]
     pub files: u64,
-    /// What makes the runs.
+    /// The runner of the comparisons.
     #[arg(skip = defaults::<Speed>())]
     speed: Speed,
 }

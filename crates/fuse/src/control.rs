@@ -110,7 +110,7 @@ pub(crate) fn may_hold_secret(opcode: u32) -> bool {
 pub(crate) enum WrittenBack {
     /// None.
     Nothing,
-    /// That of one file.
+    /// The data of one file.
     File(u32),
     /// All.
     All,

@@ -87,7 +87,7 @@ mod tests {
         assert!(writers.0.lock().is_empty());
     }
 
-    /// What the page cache sends of a file that is closed by now is of no writer.
+    /// Data that the page cache sends of a closed file is of no writer.
     #[test]
     fn written_back_while_open() {
         let writers = Writers::default();

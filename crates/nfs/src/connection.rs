@@ -57,7 +57,7 @@ pub(crate) struct Peer {
 struct State {
     /// Requests that are not answered.
     in_flight: usize,
-    /// What the writer has to send, and its memory.
+    /// The replies that the writer has to send, and their memory.
     replies: VecDeque<(Vec<u8>, Hold)>,
     /// There is a writer, since when it waits for the peer to take a reply.
     writing: Option<Instant>,

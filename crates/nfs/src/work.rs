@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-/// What the answers of all peers share.
+/// The state that the answers of all peers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,

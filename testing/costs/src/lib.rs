@@ -1,4 +1,4 @@
-//! What each operation costs, counted exactly and compared with a table (`costs.txt`).
+//! The cost of each operation, counted exactly and compared with a table (`costs.txt`).
 //!
 //! *Purpose.* A measurement of time needs a quiet machine and says little about a tenth. Counts
 //! need neither: an operation that reads the device once more than it did, or takes one more lock,

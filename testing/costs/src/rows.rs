@@ -31,7 +31,7 @@ const ID: &str = "c0575c05-75c0-4575-8057-5c0575c05750";
 /// Longer than the time between two looks at the device.
 const LATER: Duration = Duration::from_millis(1500);
 
-/// What operations of a row work on.
+/// The files that the operations of a row work on.
 struct State<'a> {
     front: Box<dyn Front + 'a>,
     clock: Arc<TestClock>,
@@ -157,7 +157,7 @@ fn volume() -> MkfsOptions {
     options
 }
 
-/// What operations find there.
+/// The files that operations find there.
 fn fill(fs: &Arc<Ext4>) -> extol::vfs::Result<()> {
     fs.write_file("large", vec![b'r'; FEW as usize * LARGE])?;
     fs.write_file("appended", [b'a'; PAGE])?;

@@ -23,7 +23,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 #[derive(Debug, Default)]
 pub(super) struct Opens(Option<Mutex<Queue>>);
 
-/// Its queue of events, and what was read from it.
+/// The queue of events of an image, and the opens that it has told of.
 #[derive(Debug)]
 struct Queue {
     inotify: OwnedFd,

@@ -72,7 +72,7 @@ fn trusted_peer(stream: &UnixStream) -> Option<Pid> {
 #[derive(Debug)]
 pub struct Control(Option<UnixListener>);
 
-/// What an export tells of itself.
+/// The answer of an export about itself.
 struct Told {
     volume: Weak<Volume>,
     counters: Counters,

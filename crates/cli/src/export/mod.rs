@@ -134,7 +134,7 @@ fn serve(mut request: Request) -> Result<()> {
     outcome
 }
 
-/// What was opened before the sandbox, for others to find the export.
+/// The socket by which others find the export, opened before the sandbox.
 struct Listening {
     listener: TcpListener,
     address: SocketAddr,

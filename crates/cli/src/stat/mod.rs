@@ -99,7 +99,7 @@ fn bad_counters(error: serde_json::Error) -> Failure {
     Failure { line: format!("the counters of the volume: {error}"), code: Failure::INTERNAL }
 }
 
-/// What is shown of a volume.
+/// The counters of a volume that are shown.
 #[derive(Debug)]
 struct Shown {
     dir: String,

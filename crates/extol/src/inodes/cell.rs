@@ -44,7 +44,7 @@ pub(crate) struct InodeState {
     pub values_counted: i64,
     /// Of a file of fs-verity, once it was read.
     pub verity: OnceLock<Arc<FileVerity>>,
-    /// Its Merkle tree is being built: its contents do not change.
+    /// The Merkle tree is being built: the contents do not change.
     pub enables_verity: bool,
     /// Of an encrypted file, once its contents were needed.
     pub key: OnceLock<Arc<FileKey>>,

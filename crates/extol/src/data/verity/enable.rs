@@ -62,7 +62,7 @@ pub(crate) struct Enabling {
     signature: Vec<u8>,
     size: u64,
     layout: Layout,
-    /// What hashes the contents, unless the tree is too long for the memory.
+    /// The hasher of the contents, unless the tree is too long for the memory.
     builder: Option<Builder>,
     /// Bytes of the contents that are hashed.
     at: u64,
